@@ -1,0 +1,145 @@
+"""Backbones: an open_clip model as a black box that gives embeddings and similarities."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import open_clip
+import torch
+from numpy.typing import NDArray
+
+from sparc_dist.config import TINY, BackboneConfig
+from sparc_dist.core.debias import Scores
+from sparc_dist.demo import model as tiny
+from sparc_dist.errors import UserError
+from sparc_dist.prompts.bank import PromptBank
+
+Float32 = NDArray[np.float32]
+TEXT_BATCH = 256
+
+
+@dataclass(frozen=True)
+class TextEmbeddings:
+    """The whole prompt bank in a backbone's space, each row of length 1.
+
+    singleton: (N, d), auxiliary: (N, d), compound: (P, d)
+    """
+
+    singleton: Float32
+    auxiliary: Float32
+    compound: Float32
+
+
+class Backbone:
+    """One model on one device, in float32."""
+
+    def __init__(self, config: BackboneConfig, device: str | torch.device = "cpu") -> None:
+        if config.model == TINY:
+            tiny.register()
+            self.model = tiny.load_tiny_model()
+        else:
+            self.model = _load(config)
+        self.device = torch.device(device)
+        self.model.to(self.device).eval()
+        self.tokenizer = open_clip.get_tokenizer(config.model)
+        size = self.model.visual.image_size
+        self.image_size = int(size[0] if isinstance(size, tuple | list) else size)
+        self._mean, self._std = (
+            torch.tensor(values, device=self.device).view(1, 3, 1, 1) * 255.0
+            for values in (self.model.visual.image_mean, self.model.visual.image_std)
+        )
+        # "float32" must mean it: cuDNN would otherwise round convolutions to TF32.
+        torch.backends.cudnn.allow_tf32 = False
+
+    @torch.inference_mode()
+    def encode_images(self, pixels: NDArray[np.uint8], batch_size: int) -> torch.Tensor:
+        """Embeddings (n, d) of length 1, on the device, of uint8 RGB squares (n, S, S, 3)."""
+        batches = [
+            self._encode_batch(pixels[start : start + batch_size])
+            for start in range(0, len(pixels), batch_size)
+        ]
+        return torch.cat(batches)
+
+    def _encode_batch(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
+        batch = torch.from_numpy(pixels)
+        if self.device.type == "cuda":
+            # Pinned, the copy overlaps with the previous batch's computation; and uint8 is a
+            # quarter of the bytes of float32.
+            batch = batch.pin_memory().to(self.device, non_blocking=True)
+        normalised = (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
+        embeddings: torch.Tensor = self.model.encode_image(normalised, normalize=True)
+        return embeddings.float()
+
+    @torch.inference_mode()
+    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Embeddings (n, d) of length 1, on the device."""
+        batches = [
+            self.model.encode_text(
+                self.tokenizer(list(texts[start : start + TEXT_BATCH])).to(self.device),
+                normalize=True,
+            ).float()
+            for start in range(0, len(texts), TEXT_BATCH)
+        ]
+        width = batches[0].shape[1] if batches else 0
+        return torch.cat(batches) if batches else torch.zeros(0, width, device=self.device)
+
+    def embed(self, bank: PromptBank) -> TextEmbeddings:
+        """The embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
+        templates = open_clip.OPENAI_IMAGENET_TEMPLATES
+        texts = [template(name) for name in bank.classes for template in templates]
+        ensemble = self.encode_texts(texts).view(len(bank.classes), len(templates), -1)
+        singleton = torch.nn.functional.normalize(ensemble.mean(dim=1), dim=-1)
+        compound = self.encode_texts([prompt.text for prompt in bank.compound])
+        return TextEmbeddings(
+            singleton.cpu().numpy(),
+            self.encode_texts(bank.classes).cpu().numpy(),
+            compound.reshape(-1, singleton.shape[1]).cpu().numpy(),
+        )
+
+    def weights_sha256(self) -> str:
+        """A hash of the weights as they are used, wherever they came from."""
+        digest = hashlib.sha256()
+        for name, values in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+class Scorer:
+    """A backbone with a prompt bank: images in, cosine similarities out."""
+
+    def __init__(self, backbone: Backbone, texts: TextEmbeddings) -> None:
+        self.backbone = backbone
+        self._texts = [
+            torch.tensor(rows, device=backbone.device)
+            for rows in (texts.singleton, texts.auxiliary, texts.compound)
+        ]
+
+    @torch.inference_mode()
+    def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
+        """The scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
+        images = self.backbone.encode_images(pixels, batch_size)
+        singleton, auxiliary, compound = ((images @ rows.T).cpu().numpy() for rows in self._texts)
+        return Scores(singleton, auxiliary, compound), images.cpu().numpy()
+
+
+def _load(config: BackboneConfig) -> torch.nn.Module:
+    if config.model not in open_clip.list_models():
+        raise UserError(
+            f"Backbone {config.name}: open_clip knows no model {config.model}; "
+            "check its spelling against open_clip.list_models()."
+        )
+    try:
+        model: torch.nn.Module = open_clip.create_model(
+            config.model, pretrained=config.weights, force_image_size=config.image_size
+        )
+    except Exception as error:  # the hub, torch and open_clip each raise their own
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"Backbone {config.name}: the weights {config.weights} of {config.model} cannot be "
+            f"loaded ({reason}); name a checkpoint file of that model under `weights`."
+        ) from None
+    return model

@@ -1,0 +1,268 @@
+"""The configuration of a run: one typed object, read from YAML and checked at the start.
+
+Relative paths are relative to the config file's folder.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from sparc_dist import storage
+from sparc_dist.core.fusion import Method
+from sparc_dist.errors import UserError
+
+#: Names become folders of the run, so they must be plain.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
+
+
+class Section(BaseModel):
+    """A part of the config; a key it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class PromptsConfig(Section):
+    """Where a data set's compound prompts come from.
+
+    source: ``labels`` (co-occurrence in the label table ``labels``), ``all-pairs`` or ``none``.
+    descriptive: a text file with one more prompt a line.
+    """
+
+    source: Literal["labels", "all-pairs", "none"] = "all-pairs"
+    labels: str | None = None
+    direction: Literal["either", "forward"] = "either"
+    tau2: float = Field(0.05, ge=0, lt=1)
+    tau3: float = Field(0.025, ge=0, lt=1)
+    descriptive: str | None = None
+
+    @model_validator(mode="after")
+    def _labels_go_with_their_source(self) -> PromptsConfig:
+        if self.source == "labels" and self.labels is None:
+            raise ValueError("source: labels needs `labels`, a Parquet or CSV table with labels")
+        if self.source != "labels" and self.labels is not None:
+            raise ValueError("`labels` is only read with source: labels; set that or remove it")
+        return self
+
+
+class DatasetConfig(Section):
+    """Images and class names.
+
+    kind: ``manifest`` (``images`` is a Parquet or CSV table with a column ``uri``, and optionally
+    ``image_id`` and ``labels``) or ``folder`` (``images`` is a folder, searched with all below).
+    classes: a list of names, or a text file with one name a line.
+    """
+
+    name: Name
+    kind: Literal["manifest", "folder"] = "manifest"
+    images: str
+    classes: tuple[str, ...] | str
+    prompts: PromptsConfig = PromptsConfig()
+
+    @field_validator("classes")
+    @classmethod
+    def _names_are_names(cls, classes: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        if not isinstance(classes, str):
+            check_classes(classes)
+        return classes
+
+
+class BackboneConfig(Section):
+    """A CLIP-type model.
+
+    model: a name that open_clip knows, or ``sparc-tiny``, the model in this package.
+    weights: an open_clip tag such as ``openai``, or a checkpoint file.
+    image_size: the side of the square input; the model's own when left out.
+    """
+
+    name: Name
+    model: str
+    weights: str | None = None
+    image_size: int | None = Field(None, ge=16, le=4096)
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> BackboneConfig:
+        if self.model == TINY and self.weights is not None:
+            raise ValueError(f"model: {TINY} carries its own weights; remove `weights`")
+        if self.model == TINY and self.image_size is not None:
+            raise ValueError(f"model: {TINY} has one input size; remove `image_size`")
+        if self.model != TINY and self.weights is None:
+            raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
+        if self.weights == "openai" and not self.model.endswith("-quickgelu"):
+            raise ValueError(
+                f"OpenAI's weights give wrong scores under {self.model}; "
+                f"write model: {self.model}-quickgelu"
+            )
+        return self
+
+
+class MethodConfig(Section):
+    """How scores are debiased and fused; the defaults are SPARC."""
+
+    strategy: Literal["max-variance", "kmax", "mean", "singleton"] = "max-variance"
+    k: int = Field(1, ge=1)
+    merge: bool = True
+    norm: Literal["l1", "l2"] = "l1"
+    image_debias: Literal["full", "centre", "none"] = "full"
+
+    def method(self) -> Method:
+        """The same for core, which knows no config."""
+        return Method(self.strategy, self.k, self.merge, self.norm, self.image_debias)
+
+
+class ResourcesConfig(Section):
+    """What a run may use; a second start with other resources goes on with the same run.
+
+    cpus: of the Ray that is started here; a running cluster brings its own.
+    scorers: model actors; one per GPU share, or one per two CPUs, when left out.
+    gpus_per_scorer: 1, a fraction, or 0 for the CPU; 1 where the cluster has GPUs when left out.
+    threads_per_scorer: on the CPU.
+    no_progress_seconds: after so long without one finished step the run ends with an error.
+    """
+
+    cpus: int | None = Field(None, ge=1)
+    scorers: int | None = Field(None, ge=1)
+    gpus_per_scorer: float | None = Field(None, ge=0, le=8)
+    threads_per_scorer: int = Field(2, ge=1, le=256)
+    no_progress_seconds: int = Field(600, ge=1)
+
+
+class Config(Section):
+    """A run: every data set under every backbone, into one output URL.
+
+    shard_size: images per stored file. batch_size: images per step through the model.
+    empty_class: leave a class without a positive out of the mAP (skip), or count it as 0 (zero).
+    """
+
+    output: str
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    backbones: tuple[BackboneConfig, ...] = Field(min_length=1)
+    method: MethodConfig = MethodConfig()
+    empty_class: Literal["skip", "zero"] = "skip"
+    shard_size: int = Field(256, ge=1, le=65536)
+    batch_size: int = Field(64, ge=1, le=65536)
+    resources: ResourcesConfig = ResourcesConfig()
+
+    @field_validator("datasets", "backbones")
+    @classmethod
+    def _names_differ(cls, sections: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = [section.name for section in sections]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"the name {name!r} stands twice; give each its own")
+        if "report" in names:
+            raise ValueError("the name 'report' is taken by the run's report; choose another")
+        return sections
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the results: two runs with the same identity give the same bytes."""
+        return self.model_dump(mode="json", exclude={"output", "resources"})
+
+
+#: The model that this package carries.
+TINY = "sparc-tiny"
+
+
+def check_classes(classes: tuple[str, ...]) -> None:
+    """Raise ValueError when class names are missing, empty or repeated."""
+    if not classes:
+        raise ValueError("there is no class; name at least one")
+    for name in classes:
+        if not name.strip():
+            raise ValueError("a class name is empty; remove it")
+        if classes.count(name) > 1:
+            raise ValueError(f"the class {name!r} stands twice; keep one")
+
+
+def load_config(path: str, output: str | None = None) -> Config:
+    """Read and check a YAML config; ``output`` replaces the one in the file."""
+    try:
+        raw = yaml.safe_load(storage.read_bytes(path))
+    except FileNotFoundError:
+        raise UserError(f"There is no config file {path}; check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; name a YAML file in it.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise UserError(f"{path} is not valid YAML{line}; correct it and try again.") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{path} holds no config; it must be a YAML mapping with `output:` …")
+    if output is not None:
+        raw["output"] = os.path.abspath(output) if not storage.is_remote(output) else output
+    base = storage.parent(path) if storage.is_remote(path) else str(Path(path).resolve().parent)
+    return resolve(parse(raw, path), base)
+
+
+def parse(raw: dict[str, Any], where: str) -> Config:
+    """Check a raw config; an error names every field that is wrong, in one sentence each."""
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        lines = [_sentence(dict(problem)) for problem in error.errors()]
+        raise UserError(f"{where}: " + " ".join(lines)) from None
+
+
+def resolve(config: Config, base: str) -> Config:
+    """The same config with every path made absolute, for workers have other working folders."""
+
+    def at(url: str) -> str:
+        return storage.absolute(url, base)
+
+    datasets = []
+    for dataset in config.datasets:
+        prompts = dataset.prompts.model_copy(
+            update={
+                key: at(url)
+                for key in ("labels", "descriptive")
+                if (url := getattr(dataset.prompts, key)) is not None
+            }
+        )
+        update: dict[str, Any] = {"images": at(dataset.images), "prompts": prompts}
+        if isinstance(dataset.classes, str):
+            update["classes"] = at(dataset.classes)
+        datasets.append(dataset.model_copy(update=update))
+    backbones = [
+        backbone.model_copy(update={"weights": at(backbone.weights)})
+        if backbone.weights and _is_file_name(backbone.weights)
+        else backbone
+        for backbone in config.backbones
+    ]
+    return config.model_copy(
+        update={
+            "output": at(config.output),
+            "datasets": tuple(datasets),
+            "backbones": tuple(backbones),
+        }
+    )
+
+
+def _is_file_name(weights: str) -> bool:
+    """A checkpoint file rather than an open_clip tag."""
+    return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
+
+
+def _sentence(problem: dict[str, Any]) -> str:
+    """A pydantic problem as a sentence with the field and the remedy."""
+    field = ".".join(str(part) for part in problem["loc"]) or "config"
+    if problem["type"] == "extra_forbidden":
+        return f"{field}: unknown key; remove it or check its spelling."
+    if problem["type"] == "missing":
+        return f"{field}: is missing; add it."
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "string_pattern_mismatch":
+        message = "must be letters, digits and . _ @ + - only, for it names a folder"
+    given = problem["input"]
+    shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
+    return f"{field}: {message}{shown}."

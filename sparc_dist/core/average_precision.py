@@ -1,0 +1,89 @@
+"""Average precision from mergeable states, exact, without ever sorting all images in one place.
+
+AP is the mean, over a class's positive images, of (positives scored at least as high) / (images
+scored at least as high). Images with equal scores therefore share one rank: the answer does not
+depend on their order, and is scikit-learn's. Two passes: gather the positives' scores, then count
+in each shard how many images reach each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+EmptyClass = Literal["skip", "zero"]
+
+
+@dataclass(frozen=True)
+class Positives:
+    """The rising scores of the positive images of each of d columns: d arrays."""
+
+    scores: tuple[NDArray[np.floating], ...]
+
+    @classmethod
+    def of(cls, scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> Positives:
+        """scores: (n, d), labels: (n, d)."""
+        columns = zip(scores.T, labels.T, strict=True)
+        return cls(tuple(np.sort(column[positive]) for column, positive in columns))
+
+    def __add__(self, other: Positives) -> Positives:
+        pairs = zip(self.scores, other.scores, strict=True)
+        return Positives(tuple(np.sort(np.concatenate(pair)) for pair in pairs))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """For each positive of each column, how many images score at least as high: d arrays."""
+
+    counts: tuple[NDArray[np.int64], ...]
+
+    @classmethod
+    def of(cls, scores: NDArray[np.floating], positives: Positives) -> Reached:
+        """scores: (n, d)."""
+        ordered = np.sort(scores, axis=0)
+        return cls(
+            tuple(
+                len(scores) - np.searchsorted(column, reached, side="left").astype(np.int64)
+                for column, reached in zip(ordered.T, positives.scores, strict=True)
+            )
+        )
+
+    def __add__(self, other: Reached) -> Reached:
+        return Reached(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+
+
+def average_precision(positives: Positives, reached: Reached) -> list[float | None]:
+    """AP of each column in percent; None for a column without a positive."""
+    return [
+        _column_ap(scores, counts) if len(scores) else None
+        for scores, counts in zip(positives.scores, reached.counts, strict=True)
+    ]
+
+
+def _column_ap(scores: NDArray[np.floating], counts: NDArray[np.int64]) -> float:
+    hits = len(scores) - np.searchsorted(scores, scores, side="left")
+    return float(100.0 * np.mean(hits / counts))
+
+
+def mean_average_precision(
+    aps: Sequence[float | None], empty_class: EmptyClass = "skip"
+) -> float | None:
+    """The mean over classes. A class without a positive is left out, or counts as 0."""
+    present = [ap for ap in aps if ap is not None]
+    if empty_class == "zero":
+        present += [0.0] * (len(aps) - len(present))
+    return float(np.mean(present)) if present else None
+
+
+def summarise(
+    aps: Sequence[float | None], classes: Sequence[str], empty_class: EmptyClass = "skip"
+) -> Mapping[str, object]:
+    """One method's entry in metrics.json: ``{"mAP": …, "AP": {class: …}}``."""
+    return {
+        "mAP": mean_average_precision(aps, empty_class),
+        "AP": dict(zip(classes, aps, strict=True)),
+    }

@@ -1,0 +1,101 @@
+"""SPARC itself: three passes over shards, with two small merges between them.
+
+pass 1   image debias → moments of every prompt          merge: 2 (N + P) numbers
+pass 2   prompt debias → sort → scatter of every class   merge: Σ (1 + m_i)² numbers
+pass 3   prompt debias → sort → weigh the ranks → merge  → final scores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from sparc_dist.core.debias import Scores, debias_images, debias_prompts, flat_images
+from sparc_dist.core.fusion import Fusion, Method, rank_weights
+from sparc_dist.core.moments import Moments, Scatter
+from sparc_dist.core.order_statistics import Mentions, order_statistics
+
+
+@dataclass(frozen=True)
+class PromptState:
+    """What pass 1 learns from a shard: the moments of its N + P prompts, and its flat images."""
+
+    moments: Moments
+    flat_images: int
+
+    @classmethod
+    def of(cls, scores: Scores, method: Method) -> PromptState:
+        """The state of one shard."""
+        return cls(
+            Moments.of(debias_images(scores, method.image_debias)),
+            flat_images(scores, method.image_debias),
+        )
+
+    def __add__(self, other: PromptState) -> PromptState:
+        return PromptState(self.moments + other.moments, self.flat_images + other.flat_images)
+
+
+@dataclass(frozen=True)
+class RankState:
+    """What pass 2 learns from a shard: for each class the scatter of its order statistics."""
+
+    scatters: tuple[Scatter, ...]
+
+    @classmethod
+    def of(cls, scores: Scores, moments: Moments, mentions: Mentions, method: Method) -> RankState:
+        """The state of one shard."""
+        debiased = debias_prompts(debias_images(scores, method.image_debias), moments)
+        return cls(tuple(Scatter.of(vectors) for vectors in order_statistics(debiased, mentions)))
+
+    def __add__(self, other: RankState) -> RankState:
+        return RankState(tuple(map(add, self.scatters, other.scatters)))
+
+
+def needs_ranks(method: Method) -> bool:
+    """Whether the weights depend on the data, so that pass 2 is needed at all."""
+    return method.strategy == "max-variance"
+
+
+def finish(
+    prompts: PromptState, ranks: RankState | None, mentions: Mentions, method: Method
+) -> Fusion:
+    """Turn the merged states into the fitted model."""
+    scatters: Sequence[Scatter | None] = ranks.scatters if ranks else [None] * len(mentions)
+    weights = [
+        rank_weights(method, len(indices), scatter)
+        for indices, scatter in zip(mentions, scatters, strict=True)
+    ]
+    return Fusion(method, mentions, prompts.moments, weights, _notes(prompts, mentions))
+
+
+def fit(shards: Callable[[], Iterable[Scores]], mentions: Mentions, method: Method) -> Fusion:
+    """Fit on shards in this process; ``shards`` gives a new iterator for each pass."""
+    prompts = reduce(add, (PromptState.of(shard, method) for shard in shards()))
+    ranks = None
+    if needs_ranks(method):
+        states = (RankState.of(s, prompts.moments, mentions, method) for s in shards())
+        ranks = reduce(add, states)
+    return finish(prompts, ranks, mentions, method)
+
+
+def _notes(prompts: PromptState, mentions: Mentions) -> list[str]:
+    """What a user should know of data on which some step had nothing to work with."""
+    moments, classes = prompts.moments, len(mentions)
+    notes = []
+    if classes == 1:
+        notes.append("There is only one class, so image debias leaves nothing: all scores are 0.")
+    elif prompts.flat_images:
+        notes.append(f"{prompts.flat_images} images score every class the same: debias gives 0.")
+    constant = moments.sd == 0
+    for kind, part in (("singleton", constant[:classes]), ("compound", constant[classes:])):
+        if part.any():
+            notes.append(f"{part.sum()} {kind} prompts score every image the same: they become 0.")
+    longest = 1 + max(map(len, mentions), default=0)
+    if moments.count < longest:
+        notes.append(
+            f"There are {moments.count} images for vectors of up to {longest} ranks: "
+            "the weights rest on few observations."
+        )
+    return notes

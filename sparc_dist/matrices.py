@@ -1,0 +1,224 @@
+"""Score matrices that already exist: NPZ with JSON, or the pickles the authors publish.
+
+A pickle may hold any program. Ours are read by an unpickler that knows NumPy arrays and plain
+containers and refuses everything else before it is run.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist import storage
+from sparc_dist.core.debias import Scores
+from sparc_dist.errors import UserError
+from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.prompts.compound import CompoundPrompt
+from sparc_dist.prompts.matching import ClassMatcher
+
+#: All that NumPy's own pickles of plain arrays and scalars refer to.
+_SAFE = {
+    (module, name)
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray")
+    for name in ("_reconstruct", "scalar")
+} | {("numpy", "ndarray"), ("numpy", "dtype")}
+_SAFE |= {(f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}
+
+#: Names in the authors' COCO files that differ from the classes' own.
+_ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Scores of M images with all that fusing them takes; labels (M, N) are optional."""
+
+    ids: Sequence[str]
+    scores: Scores
+    bank: PromptBank
+    labels: NDArray[np.bool_] | None
+
+
+def read_npz(scores_url: str, prompts_url: str) -> Matrices:
+    """Arrays singleton, auxiliary, compound, optional labels and image_ids; classes, prompts."""
+    arrays = _npz(scores_url)
+    for name in ("singleton", "auxiliary", "compound"):
+        if name not in arrays:
+            raise UserError(f"{scores_url} has no array `{name}`; add it.")
+    prompts = _json(prompts_url)
+    for key in ("classes", "prompts"):
+        if not isinstance(prompts.get(key), list) or not all(
+            isinstance(text, str) for text in prompts[key]
+        ):
+            raise UserError(f"{prompts_url}: `{key}` must be a list of texts.")
+    ids = arrays.get("image_ids")
+    return _checked(
+        scores_url,
+        [str(i) for i in (ids if ids is not None else range(len(arrays["singleton"])))],
+        Scores(arrays["singleton"], arrays["auxiliary"], arrays["compound"]),
+        bank_of(prompts["classes"], prompts["prompts"], prompts_url),
+        arrays.get("labels"),
+    )
+
+
+def read_authors(folder: str, dataset: str, backbone: str) -> Matrices:
+    """The authors' two pickles of a data set and backbone; class names as in their label file."""
+    stem = f"{dataset}_test"
+    singles_url = storage.join(folder, f"{stem}_baseline_zsclip_cossims_{backbone}_ensemble_80.pkl")
+    both_url = storage.join(folder, f"{stem}_simple_single_and_compound_cossims_{backbone}.pkl")
+    singles = _authors_pickle(singles_url, ("cossims", "gts", "classnames", "impaths"))
+    both = _authors_pickle(
+        both_url, ("cossims", "gts", "simple_single_and_compound_prompts", "impaths")
+    )
+    texts = both["simple_single_and_compound_prompts"]
+    classes = singles["classnames"]
+    width = len(classes)
+    if list(singles["impaths"]) != list(both["impaths"]):
+        raise UserError(f"{both_url} lists other images than {singles_url}; take a matching pair.")
+    if not np.array_equal(singles["gts"], both["gts"]):
+        raise UserError(f"{both_url} has other labels than {singles_url}; take a matching pair.")
+    _check_same_classes(classes, texts[:width], both_url)
+    aliases = _ALIASES if dataset.upper().startswith("COCO") else {}
+    names = [aliases.get(name, name) for name in classes]
+    cossims = _matrix(both["cossims"], "cossims", both_url)
+    return _checked(
+        both_url,
+        [str(path) for path in singles["impaths"]],
+        Scores(
+            _matrix(singles["cossims"], "cossims", singles_url),
+            cossims[:, :width],
+            cossims[:, width:],
+        ),
+        bank_of(names, texts[width:], both_url, aliases),
+        np.asarray(singles["gts"]),
+    )
+
+
+def bank_of(
+    classes: Sequence[str],
+    prompts: Sequence[str],
+    where: str,
+    aliases: Mapping[str, str] | None = None,
+) -> PromptBank:
+    """A bank of given prompts; each must mention a class."""
+    if not classes or len(set(classes)) < len(classes):
+        raise UserError(f"{where}: the class names are empty or stand twice; name each once.")
+    matcher = ClassMatcher(classes, aliases)
+    compound = []
+    for index, text in enumerate(prompts):
+        ids = matcher.classes_in(text)
+        if not ids:
+            raise UserError(
+                f"{where}: prompt {index}, {text!r}, mentions no class; correct or remove it."
+            )
+        compound.append(CompoundPrompt(text, ids, "descriptive"))
+    return PromptBank(tuple(classes), tuple(compound))
+
+
+def _checked(where: str, ids: list[str], scores: Scores, bank: PromptBank, labels: Any) -> Matrices:
+    """The matrices, if they fit each other and hold numbers only."""
+    images, classes = len(ids), len(bank.classes)
+    expected = {
+        "singleton": (scores.singleton, classes),
+        "auxiliary": (scores.auxiliary, classes),
+        "compound": (scores.compound, len(bank.compound)),
+    }
+    if labels is not None:
+        expected["labels"] = (labels, classes)
+    for name, (array, width) in expected.items():
+        values = _matrix(array, name, where)
+        if values.shape != (images, width):
+            raise UserError(
+                f"{where}: `{name}` has the shape {values.shape}, but there are {images} images "
+                f"and {width} {'compound prompts' if name == 'compound' else 'classes'}."
+            )
+        if not np.isfinite(values).all():
+            row, column = np.argwhere(~np.isfinite(values))[0]
+            raise UserError(
+                f"{where}: `{name}` holds {values[row, column]} at row {row}, column {column}; "
+                "every score must be a finite number."
+            )
+    if not images:
+        raise UserError(f"{where} holds no image; there is nothing to fuse.")
+    if labels is not None and not np.isin(labels, (-1, 0, 1)).all():
+        raise UserError(f"{where}: `labels` must be 1 for present and 0 or -1 for absent.")
+    if len(set(ids)) < images:
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise UserError(f"{where}: the image id {twice!r} stands twice; make them differ.")
+    return Matrices(ids, scores, bank, None if labels is None else np.asarray(labels) > 0)
+
+
+def _matrix(array: Any, name: str, where: str) -> NDArray[Any]:
+    values = np.asarray(array)
+    if values.ndim != 2 or values.dtype.kind not in "fiub":
+        raise UserError(f"{where}: `{name}` must be a matrix of numbers, images × prompts.")
+    return values
+
+
+def _check_same_classes(classes: Any, auxiliary: Any, where: str) -> None:
+    """The auxiliary prompts must be the classes, in the same order, in some known spelling."""
+
+    def plain(name: str) -> str:
+        return _ALIASES.get(name, name).replace(" ", "").lower()
+
+    if [plain(name) for name in classes] != [plain(name) for name in auxiliary]:
+        raise UserError(f"{where}: its first {len(classes)} prompts are not the class names.")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Only what NumPy arrays are made of."""
+        if (module, name) not in _SAFE:
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
+    content = _bytes(url)
+    try:
+        value = _PlainUnpickler(io.BytesIO(content)).load()
+    except Exception as error:  # damaged pickles raise nearly anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"{url} is not a pickle of plain arrays and was not read ({reason[:200]})."
+        ) from None
+    if not isinstance(value, dict) or any(key not in value for key in keys):
+        raise UserError(f"{url} must hold a dict with {', '.join(keys)}.")
+    for key in set(keys) - {"cossims", "gts"}:
+        if not isinstance(value[key], list) or not all(isinstance(v, str) for v in value[key]):
+            raise UserError(f"{url}: `{key}` must be a list of texts.")
+    return value
+
+
+def _npz(url: str) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(io.BytesIO(_bytes(url)), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile):
+        raise UserError(f"{url} is not an NPZ file of plain arrays; write it anew.") from None
+
+
+def _json(url: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_bytes(url))
+    except ValueError:
+        raise UserError(f"{url} is not valid JSON; correct it.") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{url} must hold an object with `classes` and `prompts`.")
+    return value
+
+
+def _bytes(url: str) -> bytes:
+    try:
+        return storage.read_bytes(url)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {url}; check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{url} is a folder; name a file.") from None

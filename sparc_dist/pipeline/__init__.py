@@ -1,0 +1,1 @@
+"""The distributed run. Ray lives here and nowhere else."""

@@ -1,0 +1,76 @@
+"""Ray itself: join the cluster we are on, or start a small one; what it has for scoring."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import ray
+
+from sparc_dist.config import ResourcesConfig
+from sparc_dist.errors import UserError
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@contextmanager
+def cluster(resources: ResourcesConfig) -> Iterator[None]:
+    """A Ray to work on. One that runs already is left running."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet = logging.ERROR
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(logging_level=quiet)
+    else:
+        ray.init(
+            num_cpus=resources.cpus,
+            include_dashboard=False,
+            logging_level=quiet,
+            log_to_driver=False,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@dataclass(frozen=True)
+class ScorerPlan:
+    """How a unit's model actors are laid on the cluster."""
+
+    actors: int
+    gpus: float
+    threads: int
+
+    @property
+    def device(self) -> str:
+        """Ray shows an actor only its own GPU, so that is always the first."""
+        return "cuda" if self.gpus else "cpu"
+
+
+def plan_scorers(resources: ResourcesConfig, shards: int) -> ScorerPlan:
+    """Use the GPUs there are, or else the CPUs; refuse what the cluster cannot hold."""
+    total = ray.cluster_resources()
+    gpus, cpus = total.get("GPU", 0.0), total.get("CPU", 0.0)
+    share = resources.gpus_per_scorer
+    if share is None:
+        share = 1.0 if gpus else 0.0
+    if share > gpus:
+        raise UserError(
+            f"resources.gpus_per_scorer asks for {share:g} GPUs, the cluster has {gpus:g}; "
+            "set it to 0 to score on CPUs, or add GPUs."
+        )
+    if cpus < 1:
+        raise UserError("The cluster has no CPU to decode images with; add at least one.")
+    most = int(gpus / share) if share else max(1, int(cpus) // 2)
+    actors = resources.scorers or most
+    if share and actors > most:
+        raise UserError(
+            f"resources.scorers asks for {actors} actors with {share:g} GPUs each, the cluster "
+            f"has {gpus:g}; lower one of the two."
+        )
+    return ScorerPlan(max(1, min(actors, shards)), share, resources.threads_per_scorer)

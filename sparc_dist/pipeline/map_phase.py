@@ -1,0 +1,236 @@
+"""The map phase: images in, scores in storage. Decode on CPU tasks, encode and score on actors.
+
+A row of the Ray data set is a whole shard from beginning to end. So a shard is decoded, scored,
+written and retried as one thing whatever Ray does with blocks, and no row is ever grouped again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+import ray.data
+import torch
+
+from sparc_dist import storage
+from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
+from sparc_dist.config import BackboneConfig, ResourcesConfig
+from sparc_dist.core.debias import Scores
+from sparc_dist.images import BadImage, decode
+from sparc_dist.layout import DatasetLayout, UnitLayout
+from sparc_dist.pipeline.cluster import ScorerPlan
+from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.shards import ERRORS, scores_table
+
+READERS = 8  # threads that wait for the bytes of a shard's images
+
+
+@dataclass(frozen=True)
+class EmbeddedPrompts:
+    """The prompt bank in a backbone's space: the embeddings stay in Ray's object store."""
+
+    texts: Any  # ray.ObjectRef of TextEmbeddings
+    image_size: int
+    weights_sha256: str
+
+
+def embed_prompts(backbone: BackboneConfig, bank: PromptBank, plan: ScorerPlan) -> EmbeddedPrompts:
+    """Run the text tower once, on a worker with the same device as the scorers."""
+    texts, facts = (
+        ray.remote(_embed_prompts)
+        .options(num_cpus=1, num_gpus=plan.gpus, num_returns=2)
+        .remote(backbone, bank, plan.device)
+    )
+    image_size, weights_sha256 = ray.get(facts)
+    return EmbeddedPrompts(texts, image_size, weights_sha256)
+
+
+def _embed_prompts(
+    config: BackboneConfig, bank: PromptBank, device: str
+) -> tuple[TextEmbeddings, tuple[int, str]]:
+    backbone = Backbone(config, device)
+    return backbone.embed(bank), (backbone.image_size, backbone.weights_sha256())
+
+
+@dataclass(frozen=True)
+class MapPhase:
+    """What it takes to score a unit's shards."""
+
+    dataset: DatasetLayout
+    unit: UnitLayout
+    backbone: BackboneConfig
+    prompts: EmbeddedPrompts
+    prompts_sha256: str
+    batch_size: int
+
+    def run(
+        self, shards: Sequence[int], plan: ScorerPlan, resources: ResourcesConfig
+    ) -> Iterator[dict[str, Any]]:
+        """Score the shards; yields the marker of each as it is written."""
+        _configure(resources)
+        data = ray.data.from_items(
+            [{"shard": shard} for shard in shards], override_num_blocks=len(shards)
+        )
+        size = self.prompts.image_size
+        scored = data.map_batches(
+            DecodeShard(self.dataset, size),
+            batch_size=1,
+            batch_format="pyarrow",
+            num_cpus=1,
+        ).map_batches(
+            ScoreShard,
+            fn_constructor_args=(self.backbone, self.prompts.texts, self.batch_size, plan),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=plan.actors),
+            # A scorer's threads are its own affair: reserving CPUs for it as well would leave
+            # none for decoding on small machines, and the pipeline would stand still.
+            num_cpus=0,
+            num_gpus=plan.gpus,
+        )
+        written = scored.map_batches(
+            WriteShard(self.unit, self.prompts.weights_sha256, self.prompts_sha256),
+            batch_size=1,
+            batch_format="pyarrow",
+            num_cpus=0.5,
+        )
+        yield from written.iter_rows()
+
+
+@dataclass(frozen=True)
+class DecodeShard:
+    """Manifest → bytes → uint8 squares; an image that cannot be read becomes an error."""
+
+    dataset: DatasetLayout
+    image_size: int
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """One row {shard} to one row {shard, image_ids, pixels, errors, seconds}."""
+        start = time.perf_counter()
+        (shard,) = batch["shard"].to_pylist()
+        rows = storage.read_row_group(self.dataset.images, shard, ["image_id", "uri"]).to_pylist()
+        good: list[str] = []
+        errors: list[dict[str, str]] = []
+        pixels = np.empty((len(rows), self.image_size, self.image_size, 3), dtype=np.uint8)
+        with ThreadPoolExecutor(READERS) as readers:
+            contents = readers.map(_read, [row["uri"] for row in rows])
+            for row, content in zip(rows, contents, strict=True):
+                try:
+                    if isinstance(content, BadImage):
+                        raise content
+                    pixels[len(good)] = decode(content, self.image_size)
+                    good.append(row["image_id"])
+                except BadImage as error:
+                    errors.append({**row, "error": str(error)})
+        return pa.table(
+            {
+                "shard": [shard],
+                "image_ids": pa.array([good], pa.list_(pa.string())),
+                "pixels": pa.array([pixels[: len(good)].tobytes()], pa.large_binary()),
+                "errors": pa.array([errors], pa.list_(pa.struct(ERRORS))),
+                "seconds": [time.perf_counter() - start],
+            }
+        )
+
+
+def _read(uri: str) -> bytes | BadImage:
+    """A file's bytes; what keeps us from them is said in the error table."""
+    try:
+        return storage.read_bytes(uri)
+    except FileNotFoundError:
+        return BadImage("there is no such file")
+    except (OSError, ValueError) as error:
+        return BadImage(f"cannot be read: {type(error).__name__}")
+
+
+class ScoreShard:
+    """An actor that holds one model and scores one shard after the other."""
+
+    def __init__(
+        self, config: BackboneConfig, texts: Any, batch_size: int, plan: ScorerPlan
+    ) -> None:
+        torch.set_num_threads(plan.threads)
+        self._scorer = Scorer(Backbone(config, plan.device), ray.get(texts))
+        self._size = self._scorer.backbone.image_size
+        self._batch_size = batch_size
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """One row of DecodeShard to one row with matrices in place of pixels."""
+        start = time.perf_counter()
+        content = np.frombuffer(batch["pixels"][0].as_buffer(), dtype=np.uint8)
+        # A copy, because torch wants to own writable memory and Ray's is shared.
+        pixels = content.reshape(-1, self._size, self._size, 3).copy()
+        parts = self._score(pixels)
+        matrices = pa.array([[part.tobytes() for part in parts]], pa.list_(pa.large_binary()))
+        seconds = pa.array([[batch["seconds"][0].as_py(), time.perf_counter() - start]])
+        return pa.table(
+            {
+                **{name: batch[name] for name in ("shard", "image_ids", "errors")},
+                "matrices": matrices,
+                "widths": pa.array([[part.shape[1] for part in parts]]),
+                "seconds": seconds,
+            }
+        )
+
+    def _score(self, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> list[Any]:
+        """Singleton, auxiliary and compound scores and embeddings, each (n, ·) float32."""
+        if not len(pixels):
+            # The widths of the tables must hold for a shard without one good image too.
+            pixels = np.zeros((1, self._size, self._size, 3), dtype=np.uint8)
+            return [part[:0] for part in self._score(pixels)]
+        scores, embedding = self._scorer.score(pixels, self._batch_size)
+        return [scores.singleton, scores.auxiliary, scores.compound, embedding]
+
+
+@dataclass(frozen=True)
+class WriteShard:
+    """A shard's scores and errors to storage; its marker last."""
+
+    unit: UnitLayout
+    weights_sha256: str
+    prompts_sha256: str
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """One row of ScoreShard to one row of counts."""
+        (row,) = batch.to_pylist()
+        shard, ids = row["shard"], row["image_ids"]
+        singleton, auxiliary, compound, embedding = (
+            np.frombuffer(content, dtype=np.float32).reshape(len(ids), width)
+            for content, width in zip(row["matrices"], row["widths"], strict=True)
+        )
+        table = scores_table(ids, Scores(singleton, auxiliary, compound), embedding)
+        hashes = {"scores": storage.write_table(self.unit.scores(shard), table)}
+        if row["errors"]:
+            errors = pa.Table.from_pylist(row["errors"], schema=ERRORS)
+            hashes["errors"] = storage.write_table(self.unit.errors(shard), errors)
+        decode_seconds, score_seconds = row["seconds"]
+        marker = {
+            "shard": shard,
+            "images": len(ids),
+            "errors": len(row["errors"]),
+            "sha256": hashes,
+            "weights_sha256": self.weights_sha256,
+            "prompts_sha256": self.prompts_sha256,
+            "seconds": {"decode": decode_seconds, "score": score_seconds},
+        }
+        storage.write_json(self.unit.marker(shard), marker)
+        counts = {key: [marker[key]] for key in ("shard", "images", "errors")}
+        return pa.table(counts)
+
+
+def _configure(resources: ResourcesConfig) -> None:
+    """Ray Data without its own bars and chatter, and with an end to every wait."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.execution_no_progress_timeout_s = float(resources.no_progress_seconds)
+    # A shard is one row and must stay one, however large.
+    context.target_max_block_size = None
+    logging.getLogger("ray.data").setLevel(logging.ERROR)

@@ -1,0 +1,45 @@
+"""Progress: one line per unit with done/total, images/s and time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+
+class Progress:
+    """Counts images and now and then says how far the work is."""
+
+    def __init__(
+        self, label: str, total: int, done: int = 0, every: float = 5.0, to: TextIO | None = None
+    ) -> None:
+        self.label = label
+        self.total = total
+        self.done = done
+        self._start_done = done
+        self._every = every
+        self._to = to
+        self._start = self._said = time.monotonic()
+
+    def add(self, images: int) -> None:
+        """Count images that are done; say so when it is time, and always at the end."""
+        self.done += images
+        now = time.monotonic()
+        if now - self._said >= self._every or self.done >= self.total:
+            self._said = now
+            print(self.line(now - self._start), file=self._to or sys.stderr, flush=True)
+
+    def line(self, seconds: float) -> str:
+        """The line after so many seconds."""
+        rate = (self.done - self._start_done) / seconds if seconds > 0 else 0.0
+        left = f"{_duration((self.total - self.done) / rate)} left" if rate else "starting"
+        speed = f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
+        return f"{self.label}  {self.done:,}/{self.total:,} images  {speed} images/s  {left}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

@@ -1,0 +1,80 @@
+"""The prompt bank: all prompts of a data set, with their kind and the classes they mention."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparc_dist.core.order_statistics import Mentions, mentions_of
+from sparc_dist.prompts.compound import CompoundPrompt
+from sparc_dist.prompts.matching import ClassMatcher
+
+SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.int32()),
+        ("text", pa.string()),
+        ("kind", pa.string()),
+        ("class_ids", pa.list_(pa.int32())),
+        ("origin", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class PromptBank:
+    """N singleton prompts, N auxiliary prompts and P compound prompts.
+
+    The singleton of a class stands for the mean of CLIP's 80 templates around its name, the
+    auxiliary for the bare name; so the class names say both.
+    """
+
+    classes: tuple[str, ...]
+    compound: tuple[CompoundPrompt, ...]
+
+    @property
+    def mentions(self) -> Mentions:
+        """For each class the compound prompts that mention it."""
+        return mentions_of([prompt.class_ids for prompt in self.compound], len(self.classes))
+
+    @property
+    def sha256(self) -> str:
+        """A hash of every prompt: scores of two banks compare only when it is the same."""
+        content = [self.classes, [(p.text, p.class_ids) for p in self.compound]]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def to_table(self) -> pa.Table:
+        """As prompts.parquet."""
+        rows: list[tuple[str, str, tuple[int, ...], str]] = []
+        rows += [(name, "singleton", (i,), "template") for i, name in enumerate(self.classes)]
+        rows += [(name, "auxiliary", (i,), "name") for i, name in enumerate(self.classes)]
+        rows += [(p.text, "compound", p.class_ids, p.origin) for p in self.compound]
+        text, kind, class_ids, origin = zip(*rows, strict=True)
+        columns = [range(len(rows)), text, kind, class_ids, origin]
+        return pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
+            schema=SCHEMA,
+        )
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> PromptBank:
+        """From prompts.parquet."""
+        rows = table.to_pylist()
+        return cls(
+            tuple(row["text"] for row in rows if row["kind"] == "singleton"),
+            tuple(
+                CompoundPrompt(row["text"], tuple(row["class_ids"]), row["origin"])
+                for row in rows
+                if row["kind"] == "compound"
+            ),
+        )
+
+
+def descriptive_prompts(classes: Sequence[str], texts: Iterable[str]) -> list[CompoundPrompt]:
+    """Free sentences with the classes they mention; those that mention none are left out."""
+    matcher = ClassMatcher(classes)
+    found = ((text, matcher.classes_in(text)) for text in dict.fromkeys(texts))
+    return [CompoundPrompt(text, ids, "descriptive") for text, ids in found if ids]

@@ -1,0 +1,116 @@
+"""Compound prompts from co-occurrence: the paper's Algorithm 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Direction = Literal["either", "forward"]
+
+
+@dataclass(frozen=True)
+class CompoundPrompt:
+    """One prompt that names several classes, and where it came from."""
+
+    text: str
+    class_ids: tuple[int, ...]
+    origin: Literal["pair", "triplet", "descriptive"]
+
+
+@dataclass(frozen=True)
+class Cooccurrence:
+    """How many images hold each class, pair and triplet. Counts of shards add up.
+
+    counts: (N, N, N); its diagonals hold the pairs (i, i, j) and single classes (i, i, i).
+    """
+
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, labels: Iterable[Sequence[int]], classes: int) -> Cooccurrence:
+        """Count the label lists of a shard."""
+        rows = list(labels)
+        present = np.zeros((len(rows), classes))
+        for row, indices in zip(present, rows, strict=True):
+            row[list(indices)] = 1.0
+        # float64 products of 0/1 are exact counts below 2**53, and BLAS makes them fast.
+        counts = np.stack([(present * present[:, [i]]).T @ present for i in range(classes)])
+        return cls(counts.round().astype(np.int64))
+
+    def __add__(self, other: Cooccurrence) -> Cooccurrence:
+        return Cooccurrence(self.counts + other.counts)
+
+    def single(self, i: int) -> int:
+        """Images that hold class i."""
+        return int(self.counts[i, i, i])
+
+    def pair(self, i: int, j: int) -> int:
+        """Images that hold both."""
+        return int(self.counts[i, i, j])
+
+
+def from_cooccurrence(
+    classes: Sequence[str],
+    seen: Cooccurrence,
+    thresholds: tuple[float, float] = (0.05, 0.025),
+    direction: Direction = "either",
+) -> list[CompoundPrompt]:
+    """The plausible pairs, then the best triplet of each, the same set of classes once.
+
+    thresholds: τ₂ for P(j|i) and τ₃ for P(k|i,j), both strict.
+    """
+    tau2, tau3 = (Fraction(str(tau)) for tau in thresholds)
+    pairs = [
+        (i, j)
+        for i, j in combinations(range(len(classes)), 2)
+        if seen.pair(i, j) > tau2 * seen.single(i)
+        or (direction == "either" and seen.pair(i, j) > tau2 * seen.single(j))
+    ]
+    triplets = _distinct_triplets(classes, seen, pairs, tau3)
+    return [pair_prompt(classes, *pair) for pair in pairs] + [
+        triplet_prompt(classes, *triplet) for triplet in triplets
+    ]
+
+
+def all_pairs(classes: Sequence[str]) -> list[CompoundPrompt]:
+    """Every pair: what can be asked when nothing is known of co-occurrence."""
+    return [pair_prompt(classes, i, j) for i, j in combinations(range(len(classes)), 2)]
+
+
+def pair_prompt(classes: Sequence[str], i: int, j: int) -> CompoundPrompt:
+    """ "A and B"."""
+    return CompoundPrompt(f"{classes[i]} and {classes[j]}", tuple(sorted((i, j))), "pair")
+
+
+def triplet_prompt(classes: Sequence[str], i: int, j: int, k: int) -> CompoundPrompt:
+    """ "A, B, and C"."""
+    text = f"{classes[i]}, {classes[j]}, and {classes[k]}"
+    return CompoundPrompt(text, tuple(sorted((i, j, k))), "triplet")
+
+
+def _distinct_triplets(
+    classes: Sequence[str],
+    seen: Cooccurrence,
+    pairs: Sequence[tuple[int, int]],
+    tau3: Fraction,
+) -> list[tuple[int, int, int]]:
+    """For each pair its likeliest third class; of a set reached twice, the likelier way."""
+    best: dict[frozenset[int], tuple[Fraction, tuple[int, int, int]]] = {}
+    for i, j in pairs:
+        if not (together := seen.pair(i, j)):
+            continue
+        # Names, not positions, break ties: the order of the classes then decides nothing.
+        others = [k for k in range(len(classes)) if k not in (i, j)]
+        others.sort(key=lambda k: (-seen.counts[i, j, k], classes[k]))
+        for k in others[:1]:
+            probability = Fraction(int(seen.counts[i, j, k]), together)
+            known = best.get(frozenset((i, j, k)))
+            if probability > tau3 and (known is None or probability > known[0]):
+                best[frozenset((i, j, k))] = (probability, (i, j, k))
+    return [triplet for _, triplet in best.values()]

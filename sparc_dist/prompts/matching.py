@@ -1,0 +1,103 @@
+"""Which classes a sentence mentions.
+
+Words are compared in lower case without punctuation; a class matches in singular and plural and
+with or without spaces ("pottedplant", "potted plants"); the longest match wins and uses its words
+up, so that "hot dog" does not mention "dog".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+_IRREGULAR = {
+    "person": "people",
+    "child": "children",
+    "man": "men",
+    "woman": "women",
+    "mouse": "mice",
+    "goose": "geese",
+    "foot": "feet",
+    "tooth": "teeth",
+    "ox": "oxen",
+    "knife": "knives",
+    "leaf": "leaves",
+    "shelf": "shelves",
+    "wolf": "wolves",
+    "calf": "calves",
+    "half": "halves",
+    "loaf": "loaves",
+    "scarf": "scarves",
+    "wife": "wives",
+    "life": "lives",
+    "thief": "thieves",
+}
+# Compounds such as "policeman" and "bookshelf" bend as their last part does.
+_BENDING_TAILS = ("man", "shelf", "knife", "child", "mouse", "foot", "person")
+
+
+def plurals(word: str) -> set[str]:
+    """The forms in which ``word``, taken as a singular, may stand in the plural."""
+    forms = {word + "s"}
+    if word.endswith(("s", "x", "z", "ch", "sh", "o")):
+        forms.add(word + "es")
+    if word.endswith("y") and word[-2:-1] not in set("aeiou"):
+        forms.add(word[:-1] + "ies")
+    for tail, plural in _IRREGULAR.items():
+        if word == tail or (tail in _BENDING_TAILS and word.endswith(tail)):
+            forms.add(word[: len(word) - len(tail)] + plural)
+    return forms
+
+
+def singulars(word: str) -> set[str]:
+    """The words of which ``word`` may be the plural."""
+    candidates = {word[:-1], word[:-2], word[:-3] + "y"}
+    for tail, plural in _IRREGULAR.items():
+        if word.endswith(plural):
+            candidates.add(word[: len(word) - len(plural)] + tail)
+    return {candidate for candidate in candidates if candidate and word in plurals(candidate)}
+
+
+class ClassMatcher:
+    """Finds the classes that a text mentions; ``aliases`` are other spellings of some of them."""
+
+    def __init__(self, classes: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
+        self._forms: dict[str, int] = {}
+        names = [(words_of(name), index) for index, name in enumerate(classes)]
+        for alias, name in (aliases or {}).items():
+            if name in classes:
+                names.append((words_of(alias), classes.index(name)))
+        self._longest = 1 + max((len(words) for words, _ in names), default=0)
+        # Names as they are written come first: "glasses" is itself before it is several "glass".
+        for words, index in names:
+            self._forms.setdefault("".join(words), index)
+        for words, index in names:
+            if words:
+                for last in plurals(words[-1]) | singulars(words[-1]):
+                    self._forms.setdefault("".join([*words[:-1], last]), index)
+
+    def classes_in(self, text: str) -> tuple[int, ...]:
+        """The indices of the classes that ``text`` mentions, rising."""
+        words = words_of(text)
+        free = [True] * len(words)
+        found = set()
+        for start, stop, index in self._candidates(words):
+            if all(free[start:stop]):
+                free[start:stop] = [False] * (stop - start)
+                found.add(index)
+        return tuple(sorted(found))
+
+    def _candidates(self, words: Sequence[str]) -> Iterable[tuple[int, int, int]]:
+        """Every span that spells a class, longest text first."""
+        spans = []
+        for start in range(len(words)):
+            for stop in range(start + 1, min(start + self._longest, len(words)) + 1):
+                spelt = "".join(words[start:stop])
+                if spelt in self._forms:
+                    spans.append((-len(spelt), start, stop, self._forms[spelt]))
+        return [(start, stop, index) for _, start, stop, index in sorted(spans)]
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words: runs of letters and digits of any script."""
+    return re.findall(r"[^\W_]+", text.lower())

@@ -1,0 +1,53 @@
+"""A picture of what comes out: some images with their likeliest classes."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from sparc_dist import storage
+from sparc_dist.images import BadImage, decode
+from sparc_dist.layout import DatasetLayout, UnitLayout
+
+COLUMNS, ROWS, SIDE, LINE, TOP = 6, 2, 150, 17, 3
+PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"
+
+
+def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) -> bytes | None:
+    """A PNG of the first images of a unit; None when none of them can be shown.
+
+    A class that the labels confirm has a tick, one that they deny a cross.
+    """
+    final = storage.read_table(unit.final(0), ["image_id", "sparc"]).slice(0, COLUMNS * ROWS)
+    images = storage.read_row_group(dataset.images, 0, ["image_id", "uri", "labels"])
+    known = {row["image_id"]: row for row in images.to_pylist()}
+    sheet = Image.new("RGB", (COLUMNS * SIDE, ROWS * (SIDE + TOP * LINE + 8)), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    shown = 0
+    for row in final.to_pylist():
+        try:
+            pixels = decode(storage.read_bytes(known[row["image_id"]]["uri"]), SIDE - 8)
+        except (BadImage, OSError):
+            continue
+        x = shown % COLUMNS * SIDE + 4
+        y = shown // COLUMNS * (SIDE + TOP * LINE + 8) + 4
+        sheet.paste(Image.fromarray(pixels), (x, y))
+        labels = known[row["image_id"]]["labels"]
+        for rank, index in enumerate(np.argsort(row["sparc"])[::-1][:TOP]):
+            mark, colour = _verdict(int(index), labels)
+            text = f"{mark}{classes[index]}  {row['sparc'][index]:.1f}"
+            draw.text((x, y + SIDE - 8 + rank * LINE), text, fill=colour, font=font)
+        shown += 1
+    if not shown:
+        return None
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def _verdict(index: int, labels: list[int] | None) -> tuple[str, str]:
+    if labels is None:
+        return "", UNKNOWN
+    return ("+ ", PRESENT) if index in labels else ("– ", ABSENT)

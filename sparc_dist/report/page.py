@@ -1,0 +1,81 @@
+"""index.html: the report as one page that needs nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from sparc_dist.report.tables import TITLES, Results, shown
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child, td.text { text-align: left; }
+tr.sparc td { font-weight: 600; }
+.bar { display: inline-block; height: .7rem; background: #456; }
+img { max-width: 100%; }
+"""
+
+
+def to_html(results: Results, examples: Sequence[str]) -> str:
+    """The page; ``examples`` are files of the report to show."""
+    body = "\n".join(_body(results, examples))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"<title>SPARC report</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(results: Results, examples: Sequence[str]) -> Iterator[str]:
+    yield "<h1>Zero-shot multi-label recognition: mAP (%)</h1>"
+    yield _main_table(results)
+    if remarks := list(results.remarks()):
+        yield "<ul>" + "".join(f"<li>{escape(remark)}</li>" for remark in remarks) + "</ul>"
+    for name in examples:
+        yield f'<p><img src="{escape(name)}" alt="Images with their three likeliest classes"></p>'
+    for (dataset, backbone), metrics in results.metrics.items():
+        yield f"<h2>{escape(dataset)} × {escape(backbone)}</h2>"
+        yield _counts(metrics)
+        if metrics["sparc"]["AP"]:
+            yield _class_table(metrics)
+
+
+def _main_table(results: Results) -> str:
+    head = _cells("th", ["data set", "method", *results.backbones, "average"])
+    rows = "".join(
+        f'<tr class="{method}"><td>{escape(dataset)}</td><td class="text">{TITLES[method]}</td>'
+        f"{_cells('td', map(shown, values))}</tr>"
+        for dataset, method, values in results.rows()
+    )
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _counts(metrics: dict[str, Any]) -> str:
+    stages = "; ".join(
+        f"{escape(name.replace('_', ' '))} {stage['seconds']:.1f} s"
+        for name, stage in metrics["stages"].items()
+    )
+    return f"<p>{metrics['images']:,} images, {metrics['errors']:,} errors. {stages}.</p>"
+
+
+def _class_table(metrics: dict[str, Any]) -> str:
+    """AP per class, the largest gain over ZSCLIP first."""
+    aps = {method: metrics[method]["AP"] for method in TITLES}
+    known = [name for name, value in aps["sparc"].items() if value is not None]
+    known.sort(key=lambda name: aps["zsclip"][name] - aps["sparc"][name])
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td>{_cells('td', [shown(aps[m][name]) for m in TITLES])}"
+        f"<td>{aps['sparc'][name] - aps['zsclip'][name]:+.1f}</td>"
+        f'<td class="text"><span class="bar" style="width:{aps["sparc"][name] / 5:.1f}rem"></span>'
+        "</td></tr>"
+        for name in known
+    )
+    head = _cells("th", ["AP (%)", *TITLES.values(), "gain", ""])
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _cells(tag: str, values: Any) -> str:
+    return "".join(f"<{tag}>{escape(value)}</{tag}>" for value in values)

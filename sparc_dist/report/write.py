@@ -1,0 +1,50 @@
+"""Gathers what the units left and writes the report's files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.layout import RunLayout
+from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.report.examples import example_sheet
+from sparc_dist.report.page import to_html
+from sparc_dist.report.tables import Results, to_csv, to_markdown
+
+
+def write_report(run: str) -> Results:
+    """Write ``report/`` of a run: tables.md, tables.csv, index.html and example pictures."""
+    layout = RunLayout(run)
+    record = storage.read_json(layout.run)
+    results = gather(layout, record)
+    pictures = []
+    for dataset, backbone in results.metrics:
+        data = layout.dataset(dataset)
+        bank = PromptBank.from_table(storage.read_table(data.prompts))
+        sheet = example_sheet(data, data.unit(backbone), list(bank.classes))
+        if sheet is not None:
+            pictures.append(f"figures/{dataset}-{backbone}.png")
+            storage.write_bytes(storage.join(layout.report, pictures[-1]), sheet)
+    texts = {
+        "tables.md": to_markdown(results),
+        "tables.csv": to_csv(results),
+        "index.html": to_html(results, pictures),
+    }
+    for name, text in texts.items():
+        storage.write_bytes(storage.join(layout.report, name), text.encode())
+    return results
+
+
+def gather(layout: RunLayout, record: dict[str, Any]) -> Results:
+    """The metrics of the units of a run, in the order of its config."""
+    datasets = [dataset["name"] for dataset in record["config"]["datasets"]]
+    backbones = [backbone["name"] for backbone in record["config"]["backbones"]]
+    metrics: dict[tuple[str, str], dict[str, Any]] = {}
+    failures: dict[tuple[str, str], str] = {}
+    for unit in record["units"]:
+        key = (unit["dataset"], unit["backbone"])
+        if unit["status"] == "done":
+            metrics[key] = storage.read_json(layout.dataset(key[0]).unit(key[1]).metrics)
+        else:
+            failures[key] = unit["error"]
+    return Results(datasets, backbones, metrics, failures)

@@ -1,0 +1,173 @@
+"""Where things lie: local paths and object storage behind the same few functions.
+
+A file appears whole or not at all: locally it is written aside and renamed, object stores make an
+object visible only when its upload is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+
+
+def absolute(url: str, base: str) -> str:
+    """``url`` as it is when absolute, else below ``base``; local paths without dots."""
+    if is_remote(url):
+        return url
+    if is_remote(base) and not os.path.isabs(url):
+        return join(base, url)
+    return os.path.normpath(os.path.join(base, os.path.expanduser(url)))
+
+
+def is_remote(url: str) -> bool:
+    """Whether ``url`` names a protocol, as ``s3://bucket/key`` does."""
+    return "://" in url
+
+
+def join(url: str, *parts: str) -> str:
+    """``url/part/…``."""
+    return "/".join([url.rstrip("/"), *parts])
+
+
+def parent(url: str) -> str:
+    """The folder of a file."""
+    return url.rstrip("/").rpartition("/")[0] or "."
+
+
+def exists(url: str) -> bool:
+    """Whether there is a file (or folder) at ``url``."""
+    fs, path = fsspec.core.url_to_fs(url)
+    return bool(fs.exists(path))
+
+
+def is_folder(url: str) -> bool:
+    """Whether ``url`` is a folder."""
+    fs, path = fsspec.core.url_to_fs(url)
+    return bool(fs.isdir(path))
+
+
+def files_below(url: str) -> Iterator[str]:
+    """The URLs of all files below a folder, by name; holds one folder's names at a time."""
+    fs, path = fsspec.core.url_to_fs(url)
+    for entry in sorted(fs.ls(path, detail=True), key=lambda entry: entry["name"]):
+        below = fs.unstrip_protocol(entry["name"]) if is_remote(url) else entry["name"]
+        if entry["type"] == "directory":
+            yield from files_below(below)
+        elif entry["name"].rstrip("/") != path.rstrip("/"):
+            yield below
+
+
+def read_bytes(url: str) -> bytes:
+    """The content of a file."""
+    fs, path = fsspec.core.url_to_fs(url)
+    content: bytes = fs.cat_file(path)
+    return content
+
+
+def write_bytes(url: str, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    fs, path = fsspec.core.url_to_fs(url)
+    if not isinstance(fs, LocalFileSystem):
+        fs.pipe_file(path, content)
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    aside = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(aside, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(url: str) -> Iterator[Path]:
+    """A local file to fill; it is put to ``url`` when the block ends without an error.
+
+    For what is too large to be held in memory.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        aside = Path(folder) / "content"
+        yield aside
+        fs, path = fsspec.core.url_to_fs(url)
+        if isinstance(fs, LocalFileSystem):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            near = f"{path}.{uuid.uuid4().hex}.tmp"
+            fs.put_file(str(aside), near)
+            os.replace(near, path)
+        else:
+            fs.put_file(str(aside), path)
+
+
+def read_json(url: str) -> Any:
+    """A JSON file's value."""
+    return json.loads(read_bytes(url))
+
+
+def write_json(url: str, value: object) -> None:
+    """Write a value as JSON that people can read; floats keep every bit."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    write_bytes(url, (text + "\n").encode())
+
+
+def read_table(url: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A Parquet file, or some of its columns."""
+    return pq.read_table(io.BytesIO(read_bytes(url)), columns=columns)
+
+
+def write_table(url: str, table: pa.Table) -> str:
+    """Write a table as one Parquet file; gives the SHA-256 of its bytes."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **parquet_options(table.schema))
+    content = buffer.getvalue()
+    write_bytes(url, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """zstd for all; for floats the split of bytes that lets zstd see their exponents together."""
+    floats = [
+        f"{field.name}.list.element"
+        for field in schema
+        if pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type)
+    ]
+    return {
+        "compression": "zstd",
+        "use_dictionary": False,
+        "use_byte_stream_split": floats or False,
+    }
+
+
+def read_row_group(url: str, index: int, columns: Sequence[str]) -> pa.Table:
+    """One row group of a Parquet file, without reading the others."""
+    with fsspec.open(url, "rb") as file:
+        return pq.ParquetFile(file, metadata=_footer(url)).read_row_group(index, columns=columns)
+
+
+def row_group_sizes(url: str) -> list[int]:
+    """The number of rows of each row group."""
+    footer = _footer(url)
+    return [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
+
+
+@lru_cache(maxsize=16)
+def _footer(url: str) -> pq.FileMetaData:
+    """A file's metadata, read once per process: it grows with the number of row groups."""
+    with fsspec.open(url, "rb") as file:
+        return pq.ParquetFile(file).metadata

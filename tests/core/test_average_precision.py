@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
+
+from sparc_dist.core.average_precision import (
+    Positives,
+    Reached,
+    average_precision,
+    mean_average_precision,
+    summarise,
+)
+from tests.core.cases import ap
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.booleans(), st.integers(0, 40))
+def test_it_is_scikit_learns_with_and_without_ties_and_through_shards(
+    seed: int, images: int, ties: bool, edge: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 5, (images, 3)) * 1.0 if ties else rng.normal(size=(images, 3))
+    labels = rng.random((images, 3)) < 0.4
+    labels[0] = True
+    expected = [100 * average_precision_score(labels[:, i], scores[:, i]) for i in range(3)]
+    np.testing.assert_allclose(ap(scores, labels), expected, atol=1e-9)
+    parts = [slice(0, edge), slice(edge, None)]
+    first, second = (Positives.of(scores[part], labels[part]) for part in parts)
+    positives = second + first
+    one, two = (Reached.of(scores[part], positives) for part in parts)
+    np.testing.assert_allclose(average_precision(positives, one + two), expected, atol=1e-9)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_order_of_tied_images_decides_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.integers(0, 3, (20, 2)) * 1.0, rng.random((20, 2)) < 0.5
+    order = rng.permutation(20)
+    assert ap(scores[order], labels[order]) == ap(scores, labels)
+
+
+def test_a_class_without_positives_is_left_out_or_counts_as_zero() -> None:
+    scores = np.array([[0.9, 0.1], [0.2, 0.3]])
+    labels = np.array([[True, False], [False, False]])
+    aps = ap(scores, labels)
+    assert aps == [100.0, None]
+    assert mean_average_precision(aps) == 100.0
+    assert mean_average_precision(aps, "zero") == 50.0
+    assert summarise(aps, ["cat", "dog"]) == {"mAP": 100.0, "AP": {"cat": 100.0, "dog": None}}
+
+
+def test_no_positive_at_all_is_no_map() -> None:
+    aps = ap(np.zeros((3, 2)), np.zeros((3, 2), dtype=bool))
+    assert mean_average_precision(aps) is None
+    assert mean_average_precision(aps, "zero") == 0.0
+
+
+def test_a_known_case() -> None:
+    scores = np.array([[4.0], [3.0], [2.0], [1.0]])
+    labels = np.array([[True], [False], [True], [False]])
+    assert ap(scores, labels)[0] == pytest.approx(100 * (1 + 2 / 3) / 2)
