@@ -172,6 +172,8 @@ def _run_config(path: str, output: str | None) -> int:
     from sparc_dist.report import write_report
 
     outcome = run(config)
+    if outcome.nothing_to_do:
+        print("The run was finished before; nothing was missing.", file=sys.stderr)
     results = write_report(outcome.layout.root)
     from sparc_dist.report.tables import to_markdown
 

@@ -9,11 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ray
+import torch
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Ray's C++ side writes to our standard error; what matters of it reaches us as exceptions.
+os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
 
 
 @contextmanager
@@ -46,10 +49,13 @@ class ScorerPlan:
     gpus: float
     threads: int
 
-    @property
     def device(self) -> str:
-        """Ray shows an actor only its own GPU, so that is always the first."""
-        return "cuda" if self.gpus else "cpu"
+        """On a worker: its GPU if it holds a share of one, else the CPU.
+
+        Ray shows a worker only its own GPUs, so "cuda" is always the right one. A cluster may
+        declare GPUs that torch cannot use; the metrics then say that the CPU did the work.
+        """
+        return "cuda" if self.gpus and torch.cuda.is_available() else "cpu"
 
 
 def plan_scorers(resources: ResourcesConfig, shards: int) -> ScorerPlan:

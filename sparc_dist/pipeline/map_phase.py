@@ -39,6 +39,7 @@ class EmbeddedPrompts:
     texts: Any  # ray.ObjectRef of TextEmbeddings
     image_size: int
     weights_sha256: str
+    device: str
 
 
 def embed_prompts(backbone: BackboneConfig, bank: PromptBank, plan: ScorerPlan) -> EmbeddedPrompts:
@@ -46,17 +47,17 @@ def embed_prompts(backbone: BackboneConfig, bank: PromptBank, plan: ScorerPlan) 
     texts, facts = (
         ray.remote(_embed_prompts)
         .options(num_cpus=1, num_gpus=plan.gpus, num_returns=2)
-        .remote(backbone, bank, plan.device)
+        .remote(backbone, bank, plan)
     )
-    image_size, weights_sha256 = ray.get(facts)
-    return EmbeddedPrompts(texts, image_size, weights_sha256)
+    return EmbeddedPrompts(texts, *ray.get(facts))
 
 
 def _embed_prompts(
-    config: BackboneConfig, bank: PromptBank, device: str
-) -> tuple[TextEmbeddings, tuple[int, str]]:
-    backbone = Backbone(config, device)
-    return backbone.embed(bank), (backbone.image_size, backbone.weights_sha256())
+    config: BackboneConfig, bank: PromptBank, plan: ScorerPlan
+) -> tuple[TextEmbeddings, tuple[int, str, str]]:
+    backbone = Backbone(config, plan.device())
+    facts = (backbone.image_size, backbone.weights_sha256(), backbone.device.type)
+    return backbone.embed(bank), facts
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,15 @@ class MapPhase:
     prompts: EmbeddedPrompts
     prompts_sha256: str
     batch_size: int
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """By what a shard was scored, for its marker."""
+        return {
+            "weights_sha256": self.prompts.weights_sha256,
+            "prompts_sha256": self.prompts_sha256,
+            "device": self.prompts.device,
+        }
 
     def run(
         self, shards: Sequence[int], plan: ScorerPlan, resources: ResourcesConfig
@@ -96,7 +106,7 @@ class MapPhase:
             num_gpus=plan.gpus,
         )
         written = scored.map_batches(
-            WriteShard(self.unit, self.prompts.weights_sha256, self.prompts_sha256),
+            WriteShard(self.unit, self.facts),
             batch_size=1,
             batch_format="pyarrow",
             num_cpus=0.5,
@@ -157,7 +167,7 @@ class ScoreShard:
         self, config: BackboneConfig, texts: Any, batch_size: int, plan: ScorerPlan
     ) -> None:
         torch.set_num_threads(plan.threads)
-        self._scorer = Scorer(Backbone(config, plan.device), ray.get(texts))
+        self._scorer = Scorer(Backbone(config, plan.device()), ray.get(texts))
         self._size = self._scorer.backbone.image_size
         self._batch_size = batch_size
 
@@ -194,8 +204,7 @@ class WriteShard:
     """A shard's scores and errors to storage; its marker last."""
 
     unit: UnitLayout
-    weights_sha256: str
-    prompts_sha256: str
+    facts: dict[str, str]
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row of ScoreShard to one row of counts."""
@@ -216,8 +225,7 @@ class WriteShard:
             "images": len(ids),
             "errors": len(row["errors"]),
             "sha256": hashes,
-            "weights_sha256": self.weights_sha256,
-            "prompts_sha256": self.prompts_sha256,
+            **self.facts,
             "seconds": {"decode": decode_seconds, "score": score_seconds},
         }
         storage.write_json(self.unit.marker(shard), marker)

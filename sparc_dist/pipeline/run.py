@@ -11,11 +11,11 @@ from importlib.metadata import version
 from typing import Any
 
 from sparc_dist import __version__, storage
-from sparc_dist.config import Config, DatasetConfig
+from sparc_dist.config import BackboneConfig, Config, DatasetConfig
 from sparc_dist.errors import UserError
 from sparc_dist.layout import RunLayout
 from sparc_dist.pipeline.cluster import cluster
-from sparc_dist.pipeline.prepare import prepare
+from sparc_dist.pipeline.prepare import Prepared, prepare
 from sparc_dist.pipeline.unit import run_unit
 
 LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
@@ -29,6 +29,7 @@ class Outcome:
     layout: RunLayout
     metrics: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    nothing_to_do: bool = False
 
 
 def run(config: Config) -> Outcome:
@@ -36,25 +37,41 @@ def run(config: Config) -> Outcome:
     layout = RunLayout(config.output)
     record = _claim(layout, config)
     outcome = Outcome(layout)
+    missing = {dataset.name: _missing(config, dataset, outcome) for dataset in config.datasets}
+    outcome.nothing_to_do = not any(missing.values())
+    if outcome.nothing_to_do and "units" in record:
+        return outcome
     started = time.monotonic()
-    with cluster(config.resources):
-        for dataset in config.datasets:
-            _run_dataset(config, dataset, outcome)
+    if not outcome.nothing_to_do:
+        with cluster(config.resources):
+            for dataset in config.datasets:
+                _run_dataset(config, dataset, missing[dataset.name], outcome)
     record["seconds"] = round(time.monotonic() - started, 1)
     record["units"] = _unit_facts(outcome)
     storage.write_json(layout.run, record)
     return outcome
 
 
-def _run_dataset(config: Config, dataset: DatasetConfig, outcome: Outcome) -> None:
-    try:
-        data = prepare(dataset, outcome.layout.dataset(dataset.name), config.shard_size)
-    except Exception as error:
-        for backbone in config.backbones:
-            outcome.failures[dataset.name, backbone.name] = sentence(error)
-        return
+def _missing(config: Config, dataset: DatasetConfig, outcome: Outcome) -> list[BackboneConfig]:
+    """The backbones under which a data set is still to be run; the others' metrics are read."""
+    missing = []
     for backbone in config.backbones:
+        metrics = outcome.layout.dataset(dataset.name).unit(backbone.name).metrics
+        if storage.exists(metrics):
+            outcome.metrics[dataset.name, backbone.name] = storage.read_json(metrics)
+        else:
+            missing.append(backbone)
+    return missing
+
+
+def _run_dataset(
+    config: Config, dataset: DatasetConfig, missing: list[BackboneConfig], outcome: Outcome
+) -> None:
+    data: Prepared | None = None
+    for backbone in missing:
         try:
+            layout = outcome.layout.dataset(dataset.name)
+            data = data or prepare(dataset, layout, config.shard_size)
             outcome.metrics[dataset.name, backbone.name] = run_unit(config, data, backbone)
         except Exception as error:
             log.debug("unit failed", exc_info=True)

@@ -61,9 +61,6 @@ class Stages:
 def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[str, Any]:
     """Score and reduce a unit as far as that is not done yet; gives its metrics."""
     unit = data.layout.unit(backbone.name)
-    if storage.exists(unit.metrics):
-        done: dict[str, Any] = storage.read_json(unit.metrics)
-        return done
     stages = Stages(f"{data.name} × {backbone.name}", data.images)
     counts = _score(config, data, backbone, stages)
     images, errors = sum(c["images"] for c in counts), sum(c["errors"] for c in counts)
@@ -85,8 +82,7 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
         "images": images,
         "errors": errors,
         "labelled": data.labelled,
-        "weights_sha256": counts[0]["weights_sha256"],
-        "prompts_sha256": data.bank.sha256,
+        **{key: counts[0][key] for key in ("weights_sha256", "prompts_sha256", "device")},
         "notes": storage.read_json(unit.fusion)["notes"],
         "stages": stages.summary(),
     }
@@ -110,7 +106,7 @@ def _score(
         phase = MapPhase(data.layout, unit, backbone, prompts, data.bank.sha256, config.batch_size)
         for row in phase.run(missing, plan, config.resources):
             stages.watch("scoring", data.sizes[row["shard"]])
-            markers[row["shard"]] = {**row, "weights_sha256": prompts.weights_sha256}
+            markers[row["shard"]] = {**row, **phase.facts}
     return [marker for marker in markers if marker is not None]
 
 

@@ -35,13 +35,13 @@ class Cooccurrence:
     @classmethod
     def of(cls, labels: Iterable[Sequence[int]], classes: int) -> Cooccurrence:
         """Count the label lists of a shard."""
-        rows = list(labels)
-        present = np.zeros((len(rows), classes))
-        for row, indices in zip(present, rows, strict=True):
+        lists = list(labels)
+        present = np.zeros((len(lists), classes))
+        for row, indices in zip(present, lists, strict=True):
             row[list(indices)] = 1.0
-        # float64 products of 0/1 are exact counts below 2**53, and BLAS makes them fast.
-        counts = np.stack([(present * present[:, [i]]).T @ present for i in range(classes)])
-        return cls(counts.round().astype(np.int64))
+        # Sums of 0 and 1 in float64 are exact counts, and BLAS makes them fast.
+        holding = (present[present[:, index] > 0] for index in range(classes))
+        return cls(np.stack([rows.T @ rows for rows in holding]).astype(np.int64))
 
     def __add__(self, other: Cooccurrence) -> Cooccurrence:
         return Cooccurrence(self.counts + other.counts)

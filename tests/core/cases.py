@@ -34,7 +34,7 @@ def made_up(
 ) -> tuple[Scores, list[tuple[int, ...]]]:
     """Random scores, and the classes that each compound prompt mentions: all pairs in turn."""
     rng = np.random.default_rng(seed)
-    pairs = list(combinations(range(classes), 2)) or [(0,)]
+    pairs: list[tuple[int, ...]] = list(combinations(range(classes), 2)) or [(0,)]
     mentioned = [pairs[index % len(pairs)] for index in range(prompts)]
     parts = (rng.normal(0.2, 0.05, (images, width)) for width in (classes, classes, prompts))
     return Scores(*parts), mentioned

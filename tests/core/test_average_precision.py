@@ -23,12 +23,13 @@ def test_it_is_scikit_learns_with_and_without_ties_and_through_shards(
     labels = rng.random((images, 3)) < 0.4
     labels[0] = True
     expected = [100 * average_precision_score(labels[:, i], scores[:, i]) for i in range(3)]
-    np.testing.assert_allclose(ap(scores, labels), expected, atol=1e-9)
+    np.testing.assert_allclose(np.array(ap(scores, labels)), expected, atol=1e-9)
     parts = [slice(0, edge), slice(edge, None)]
     first, second = (Positives.of(scores[part], labels[part]) for part in parts)
     positives = second + first
     one, two = (Reached.of(scores[part], positives) for part in parts)
-    np.testing.assert_allclose(average_precision(positives, one + two), expected, atol=1e-9)
+    merged = np.array(average_precision(positives, one + two))
+    np.testing.assert_allclose(merged, expected, atol=1e-9)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -32,5 +32,7 @@ def test_every_class_of_all_three_columns_is_the_references(pieces: int) -> None
         for part in parts[1:]:
             reached = reached + Reached.of(part, positives)
         aps = average_precision(positives, reached)
-        np.testing.assert_allclose(aps, list(expected[name]["AP"].values()), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(
+            np.array(aps), list(expected[name]["AP"].values()), rtol=0, atol=1e-6
+        )
         assert mean_average_precision(aps) == pytest.approx(expected[name]["mAP"], abs=1e-6)

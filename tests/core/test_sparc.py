@@ -167,7 +167,7 @@ def test_image_debias_variants_differ_only_in_the_singletons_step() -> None:
     scores, mentioned = made_up(0)
 
     def standardised(values: NDArray[np.floating]) -> NDArray[np.floating]:
-        return (values - values.mean(0)) / values.std(0, ddof=1)
+        return np.asarray((values - values.mean(0)) / values.std(0, ddof=1))
 
     centred = scores.singleton - scores.singleton.mean(1, keepdims=True)
     for mode, expected in (("centre", centred), ("none", scores.singleton)):

@@ -1,0 +1,76 @@
+"""One real Ray for the whole test run, and small inputs of every kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+
+from sparc_dist.demo.objects import CLASSES
+from sparc_dist.demo.scenes import SPLITS, draw_scene
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """A small Ray with two logical GPUs, so that the GPU's ways are gone too; its address."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    context = ray.init(
+        num_cpus=4,
+        num_gpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=512 * 2**20,
+    )
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 60 drawn test scenes as JPEGs."""
+    folder = tmp_path_factory.mktemp("scenes")
+    for seed in SPLITS["test"][:60]:
+        draw_scene(seed).image.save(folder / f"{seed}.jpg", quality=90)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def truth() -> dict[str, list[str]]:
+    """The names of the classes in each of those scenes."""
+    return {
+        f"{seed}.jpg": [CLASSES[index] for index in draw_scene(seed).labels]
+        for seed in SPLITS["test"][:60]
+    }
+
+
+@pytest.fixture
+def write_config(tmp_path: Path, scenes: Path) -> Callable[..., str]:
+    """Writes a config over the scenes, with changes; gives its path."""
+
+    def write(dataset: dict[str, Any] | None = None, **changes: Any) -> str:
+        config = {
+            "output": "run",
+            "shard_size": 16,
+            "datasets": [
+                {
+                    "name": "scenes",
+                    "kind": "folder",
+                    "images": str(scenes),
+                    "classes": list(CLASSES),
+                    **(dataset or {}),
+                }
+            ],
+            "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
+            **changes,
+        }
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return str(path)
+
+    return write

@@ -1,0 +1,135 @@
+"""Every mistake in a config is one sentence that names the field and the remedy."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparc_dist.config import load_config, parse
+from sparc_dist.errors import UserError
+
+GOOD: dict[str, Any] = {
+    "output": "out",
+    "datasets": [{"name": "pets", "images": "pets.csv", "classes": ["cat", "dog"]}],
+    "backbones": [{"name": "b32", "model": "ViT-B-32-quickgelu", "weights": "openai"}],
+}
+
+
+def write(folder: Path, config: object) -> str:
+    path = folder / "config.yaml"
+    path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+    return str(path)
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load(yaml.safe_dump(GOOD))
+    change(config)
+    return config
+
+
+def test_a_good_config_with_paths_relative_to_its_folder(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, GOOD))
+    assert config.output == str(tmp_path / "out")
+    assert config.datasets[0].images == str(tmp_path / "pets.csv")
+    assert config.datasets[0].prompts.source == "all-pairs"
+    assert config.backbones[0].weights == "openai"
+    assert config.method.method().strategy == "max-variance"
+
+
+def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) -> None:
+    raw = changed(lambda c: c["backbones"][0].update(weights="models/b32.pt"))
+    config = load_config(write(tmp_path, raw), output="s3://bucket/run")
+    assert config.backbones[0].weights == str(tmp_path / "models" / "b32.pt")
+    assert config.output == "s3://bucket/run"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda c: c.pop("output"), "output: is missing; add it"),
+        (lambda c: c.update(outptu="x"), "outptu: unknown key; remove it or check its spelling"),
+        (lambda c: c.update(datasets=[]), "datasets: .*at least 1"),
+        (lambda c: c["datasets"][0].update(clases=[]), "datasets.0.clases: unknown key"),
+        (lambda c: c["datasets"][0].update(name="a/b"), "datasets.0.name: must be letters"),
+        (lambda c: c["datasets"][0].update(name="report"), "'report' is taken"),
+        (lambda c: c["datasets"][0].update(classes=["cat", "cat"]), "'cat' stands twice"),
+        (lambda c: c["datasets"][0].update(classes=[" "]), "a class name is empty"),
+        (lambda c: c["datasets"][0].update(classes=[]), "there is no class"),
+        (lambda c: c["datasets"][0].update(prompts={"source": "labels"}), "needs `labels`"),
+        (lambda c: c["datasets"][0].update(prompts={"labels": "x.csv"}), "only read with source"),
+        (lambda c: c["datasets"][0].update(prompts={"tau2": 1.5}), "prompts.tau2: .*less than 1"),
+        (
+            lambda c: c["datasets"].append(c["datasets"][0]),
+            "datasets: the name 'pets' stands twice",
+        ),
+        (lambda c: c["backbones"][0].pop("weights"), "`weights` is missing"),
+        (lambda c: c["backbones"][0].update(model="ViT-B-32"), "write model: ViT-B-32-quickgelu"),
+        (lambda c: c["backbones"][0].update(model="sparc-tiny"), "remove `weights`"),
+        (
+            lambda c: c.update(backbones=[{"name": "t", "model": "sparc-tiny", "image_size": 64}]),
+            "remove `image_size`",
+        ),
+        (lambda c: c.update(shard_size=0), r"shard_size: .*greater than or equal to 1 \(it is 0\)"),
+        (lambda c: c.update(method={"strategy": "best"}), "method.strategy: .*'kmax'.*'best'"),
+        (lambda c: c.update(resources={"gpus_per_scorer": -1}), "resources.gpus_per_scorer"),
+    ],
+)
+def test_a_mistake_names_its_field(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], expected: str
+) -> None:
+    with pytest.raises(UserError, match=expected) as caught:
+        load_config(write(tmp_path, changed(change)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", "not valid YAML at line"),
+        ("just a sentence", "holds no config"),
+        ("", "holds no config"),
+    ],
+)
+def test_what_is_no_config(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        load_config(write(tmp_path, text))
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no config file .*check the path"):
+        load_config(str(tmp_path / "none.yaml"))
+    with pytest.raises(UserError, match="is a folder"):
+        load_config(str(tmp_path))
+
+
+def test_resources_are_no_part_of_a_runs_identity() -> None:
+    faster = changed(lambda c: c.update(resources={"scorers": 4}))
+    other = changed(lambda c: c.update(batch_size=1))
+    same = parse(GOOD, "x").identity()
+    assert parse(faster, "x").identity() == same
+    assert parse(other, "x").identity() != same
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(["output", "datasets", "backbones", "method", "resources", "?"]), values)
+def test_rubbish_anywhere_is_a_clear_error_or_a_right_config(key: str, value: object) -> None:
+    def attempt() -> str:
+        try:
+            return f"config.yaml: good, {parse({**GOOD, key: value}, 'config.yaml').output}"
+        except UserError as error:
+            return str(error)
+
+    assert attempt().startswith("config.yaml: ")
