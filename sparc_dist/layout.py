@@ -18,8 +18,11 @@ class UnitLayout:
         return join(self.root, "scores", f"{shard:05d}.parquet")
 
     def marker(self, shard: int) -> str:
-        """Written last: this shard is scored. Holds its counts and content hashes."""
-        return join(self.root, "scores", f"{shard:05d}.json")
+        """Written last: this shard is scored. Holds its counts and content hashes.
+
+        Not among the scores, so that any tool reads that folder as one Parquet table.
+        """
+        return join(self.root, "done", f"{shard:05d}.json")
 
     def errors(self, shard: int) -> str:
         """image_id, uri, error; only where a shard has such images."""

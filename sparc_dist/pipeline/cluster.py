@@ -25,16 +25,12 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    quiet = logging.ERROR
+    # Nothing but our own lines on the screen: workers' logs are in Ray's session folder.
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(logging_level=quiet)
+        ray.init(**quiet)
     else:
-        ray.init(
-            num_cpus=resources.cpus,
-            include_dashboard=False,
-            logging_level=quiet,
-            log_to_driver=False,
-        )
+        ray.init(num_cpus=resources.cpus, include_dashboard=False, **quiet)
     try:
         yield
     finally:

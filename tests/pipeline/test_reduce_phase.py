@@ -1,0 +1,86 @@
+"""The reduce on Ray against the golden reference, and its fixed way of merging."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+
+from sparc_dist import storage
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.fusion import Method
+from sparc_dist.datasets import IMAGES, write_images
+from sparc_dist.layout import RunLayout
+from sparc_dist.matrices import read_npz
+from sparc_dist.pipeline.reduce_phase import MOST_GROUPS, ReducePhase, _groups
+from sparc_dist.shards import UnitShards, scores_table
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
+    """The golden scores as a unit's shards, cut after these images."""
+    import pyarrow as pa
+
+    matrices = read_npz(str(GOLDEN / "scores.npz"), str(GOLDEN / "prompts.json"))
+    assert matrices.labels is not None
+    data = RunLayout(str(folder)).dataset("golden")
+    unit = data.unit("made-up")
+    labels = [np.flatnonzero(row).tolist() for row in matrices.labels]
+    edges = [0, *cuts, len(matrices.ids)]
+    sizes = []
+    table = pa.table(
+        [
+            pa.array(c, f.type)
+            for c, f in zip((matrices.ids, matrices.ids, labels), IMAGES, strict=True)
+        ],
+        schema=IMAGES,
+    )
+    write_images([table], data.images, edges[1])
+    for shard, (start, stop) in enumerate(itertools.pairwise(edges)):
+        part: Scores = matrices.scores[start:stop]
+        embedding = np.zeros((len(part), 1), dtype=np.float32)
+        ids = list(matrices.ids[start:stop])
+        storage.write_table(unit.scores(shard), scores_table(ids, part, embedding))
+        sizes.append(len(part))
+    shards = UnitShards(data, unit, 20, len(matrices.bank.compound))
+    return ReducePhase(shards, matrices.bank, method, sizes)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_golden_reference_through_shards_on_ray(tmp_path: Path) -> None:
+    expected = json.loads((GOLDEN / "expected.json").read_text())["expected"]
+    phase = golden_phase(tmp_path, Method(), [150, 300, 450, 600, 750])
+    seen: dict[str, int] = {}
+
+    def watch(stage: str, images: int) -> None:
+        seen[stage] = seen.get(stage, 0) + images
+
+    positives = phase.score(phase.fit(watch), watch)
+    assert isinstance(positives, ray.ObjectRef)
+    summary = phase.evaluate(positives, "skip", watch)
+    for name, column in expected.items():
+        assert summary[name]["mAP"] == pytest.approx(column["mAP"], abs=1e-6)
+        for label, value in column["AP"].items():
+            assert summary[name]["AP"][label] == pytest.approx(value, abs=1e-6)
+    assert set(seen.values()) == {800}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_fixed_strategy_needs_no_second_pass(tmp_path: Path) -> None:
+    phase = golden_phase(tmp_path, Method(strategy="kmax", k=2), [400])
+    stages: list[str] = []
+    fusion = ray.get(phase.fit(lambda stage, images: stages.append(stage)))
+    assert set(stages) == {"prompt_statistics"}
+    assert [int(np.flatnonzero(weights)[0]) for weights in fusion.weights] == [2] * 20
+
+
+@pytest.mark.parametrize("shards", [1, 2, MOST_GROUPS, MOST_GROUPS + 1, 10_000])
+def test_groups_are_neighbours_and_cover_all_shards(shards: int) -> None:
+    groups = _groups(shards)
+    assert [shard for group in groups for shard in group] == list(range(shards))
+    assert len(groups) <= MOST_GROUPS

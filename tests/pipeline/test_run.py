@@ -1,0 +1,273 @@
+"""Whole runs on a real Ray, over real JPEGs, with the real small model."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from sparc_dist import storage
+from sparc_dist.backbones import Backbone, Scorer
+from sparc_dist.config import ResourcesConfig, load_config
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.fusion import Method
+from sparc_dist.core.sparc import fit
+from sparc_dist.errors import UserError
+from sparc_dist.fusion_file import read_fusion
+from sparc_dist.images import decode
+from sparc_dist.pipeline.cluster import plan_scorers
+from sparc_dist.pipeline.map_phase import embed_prompts
+from sparc_dist.pipeline.run import Outcome, run
+from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.report import write_report
+from sparc_dist.shards import matrix
+from tests.core.cases import ap
+from tests.test_images import bomb
+
+pytestmark = pytest.mark.usefixtures("cluster")
+WriteConfig = Callable[..., str]
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The final tables' bytes."""
+    files = sorted((folder / "scenes" / "tiny" / "final").iterdir())
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def go(path: str) -> Outcome:
+    outcome = run(load_config(path))
+    write_report(outcome.layout.root)
+    return outcome
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, scenes: Path, truth: dict[str, list[str]]) -> Path:
+    """The scenes with their labels, and among them six files that cannot be read."""
+    bad = {
+        "empty.jpg": b"",
+        "text.jpg": b"no image",
+        "truncated.jpg": next(iter(sorted(scenes.iterdir()))).read_bytes()[:900],
+        "bomb.png": bomb(),
+        "noise.png": bytes(range(256)),
+    }
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content)
+    rows = [f"{scenes / name},{name},{';'.join(labels)}" for name, labels in truth.items()]
+    for place, name in enumerate([*bad, "missing.jpg"]):
+        rows.insert(place * 7, f"{name},{name},")
+    table = tmp_path / "manifest.csv"
+    table.write_text("uri,image_id,labels\n" + "\n".join(rows) + "\n")
+    return table
+
+
+def test_a_run_leaves_what_the_design_says(
+    write_config: WriteConfig, manifest: Path, tmp_path: Path, truth: dict[str, list[str]]
+) -> None:
+    outcome = go(write_config({"kind": "manifest", "images": str(manifest)}))
+    assert not outcome.failures
+    root = tmp_path / "run"
+    unit = root / "scenes" / "tiny"
+    metrics = storage.read_json(str(unit / "metrics.json"))
+    assert (metrics["images"], metrics["errors"]) == (60, 6)
+
+    errors = pq.read_table(unit / "errors").to_pylist()
+    reasons = {row["image_id"]: row["error"] for row in errors}
+    assert reasons == {
+        "empty.jpg": "the file is empty",
+        "text.jpg": "not an image in a known format",
+        "truncated.jpg": reasons["truncated.jpg"],
+        "bomb.png": "declares 40000 × 40000 pixels, more than 200,000,000",
+        "noise.png": "not an image in a known format",
+        "missing.jpg": "there is no such file",
+    }
+    assert "cannot be decoded: image file is truncated" in reasons["truncated.jpg"]
+
+    bank = PromptBank.from_table(storage.read_table(str(root / "scenes" / "prompts.parquet")))
+    classes, compounds = len(bank.classes), len(bank.compound)
+    stored = pq.read_table(unit / "scores")
+    assert stored.num_rows == 60
+    assert stored.schema.names == ["image_id", "singleton", "auxiliary", "compound", "embedding"]
+    _scores_are_the_models(stored, bank, manifest)
+    scores = Scores(
+        matrix(stored["singleton"], classes),
+        matrix(stored["auxiliary"], classes),
+        matrix(stored["compound"], compounds),
+    )
+
+    final = pq.read_table(unit / "final")
+    assert final["image_id"].to_pylist() == stored["image_id"].to_pylist()
+    expected = fit(lambda: [scores], bank.mentions, Method()).final(scores)
+    columns = dict(zip(("zsclip", "debiased", "sparc"), (scores.singleton, *expected), strict=True))
+    labels = np.array(
+        [[name in truth[i] for name in bank.classes] for i in final["image_id"].to_pylist()]
+    )
+    for name, values in columns.items():
+        found = matrix(final[name], classes)
+        np.testing.assert_allclose(found, values, atol=2e-6)
+        assert list(metrics[name]["AP"].values()) == ap(found, labels)
+
+    fusion = read_fusion(str(unit / "fusion.json"))
+    np.testing.assert_allclose(fusion.final(scores[3:4])[1], columns["sparc"][3:4], atol=2e-6)
+    stages = {"scoring", "prompt_statistics", "rank_statistics", "final_scores"}
+    assert set(metrics["stages"]) == stages | {"average_precision"}
+    for stage in metrics["stages"].values():
+        assert stage["seconds"] > 0
+        assert stage["images_per_second"] > 0
+    _report_is_right(root, metrics)
+
+
+def _scores_are_the_models(stored: Any, bank: PromptBank, manifest: Path) -> None:
+    """What Ray stored is what the model says of the same pixels in this process."""
+    backbone = Backbone(load_config(str(manifest.parent / "config.yaml")).backbones[0])
+    scorer = Scorer(backbone, backbone.embed(bank))
+    uris = {line.split(",")[1]: line.split(",")[0] for line in manifest.read_text().splitlines()}
+    ids = stored["image_id"].to_pylist()[:8]
+    pixels = np.stack([decode(Path(uris[i]).read_bytes(), backbone.image_size) for i in ids])
+    scores, embedding = scorer.score(pixels, 64)
+    for name, rows in (("singleton", scores.singleton), ("compound", scores.compound)):
+        found = matrix(stored[name], rows.shape[1])[:8]
+        np.testing.assert_allclose(found, rows, atol=1e-5)
+    np.testing.assert_allclose((embedding**2).sum(1), 1, atol=1e-5)
+
+
+def _report_is_right(root: Path, metrics: dict[str, Any]) -> None:
+    table = (root / "report" / "tables.md").read_text()
+    assert f"| scenes | SPARC | {metrics['sparc']['mAP']:.1f} |" in table
+    assert "scenes × tiny: 6 of 66 images could not be read." in table
+    lines = (root / "report" / "tables.csv").read_text().splitlines()
+    assert lines[0] == "dataset,backbone,method,mAP"
+    assert f"scenes,tiny,zsclip,{metrics['zsclip']['mAP']!r}" in lines
+    assert f"scenes,average,sparc,{metrics['sparc']['mAP']!r}" in lines
+    assert "<h2>scenes × tiny</h2>" in (root / "report" / "index.html").read_text()
+    record = storage.read_json(str(root / "run.json"))
+    assert record["units"][0]["status"] == "done"
+    assert record["units"][0]["weights_sha256"] == metrics["weights_sha256"]
+    assert {"ray", "torch", "open_clip_torch"} <= set(record["versions"])
+
+
+def test_without_labels_it_works_and_says_that_no_map_can_be_had(
+    write_config: WriteConfig, tmp_path: Path
+) -> None:
+    outcome = go(write_config())
+    metrics = outcome.metrics["scenes", "tiny"]
+    assert metrics["sparc"] == {"mAP": None, "AP": {}}
+    assert "average_precision" not in metrics["stages"]
+    assert "no mAP can be had" in (tmp_path / "run" / "report" / "tables.md").read_text()
+    assert pq.read_table(tmp_path / "run" / "scenes" / "tiny" / "final").num_rows == 60
+
+
+def test_a_second_start_does_only_what_is_missing(
+    write_config: WriteConfig, tmp_path: Path
+) -> None:
+    path = write_config()
+    go(path)
+    before = hashes(tmp_path / "run")
+    unit = tmp_path / "run" / "scenes" / "tiny"
+    kept = (unit / "done" / "00000.json").stat().st_mtime_ns
+    # As a run looks that was killed in the middle: one shard without marker, nothing reduced.
+    (unit / "done" / "00002.json").unlink()
+    (unit / "scores" / "00002.parquet").write_bytes(b"half a file")
+    (unit / "metrics.json").unlink()
+    shutil.rmtree(unit / "final")
+    outcome = go(path)
+    assert hashes(tmp_path / "run") == before
+    assert (unit / "done" / "00000.json").stat().st_mtime_ns == kept
+    rate = outcome.metrics["scenes", "tiny"]["stages"]["scoring"]
+    assert round(rate["seconds"] * rate["images_per_second"]) == 16
+    assert go(path).nothing_to_do
+
+
+def test_workers_and_gpu_shares_change_no_byte(write_config: WriteConfig, tmp_path: Path) -> None:
+    go(write_config(output="one", resources={"scorers": 1, "gpus_per_scorer": 0}))
+    go(write_config(output="four", resources={"gpus_per_scorer": 0.5}))
+    assert hashes(tmp_path / "one") == hashes(tmp_path / "four")
+    metrics = storage.read_json(str(tmp_path / "four" / "scenes" / "tiny" / "metrics.json"))
+    assert metrics["device"] == "cpu"  # these GPUs are logical, and the metrics do not hide it
+
+
+def test_another_config_under_the_same_url_is_refused(
+    write_config: WriteConfig, tmp_path: Path
+) -> None:
+    go(write_config({"classes": ["cat", "dog", "car"]}))
+    before = hashes(tmp_path / "run")
+    with pytest.raises(UserError, match=r"another config \(method.strategy: .*max-variance.* → "):
+        go(write_config({"classes": ["cat", "dog", "car"]}, method={"strategy": "kmax"}))
+    assert hashes(tmp_path / "run") == before
+
+
+def test_one_units_failure_does_not_stop_the_others(
+    write_config: WriteConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.pt").write_bytes(b"no weights")
+    broken = {"name": "broken", "model": "RN50-quickgelu", "weights": "./broken.pt"}
+    strange = {"name": "strange", "model": "RN51", "weights": "openai"}
+    strange["model"] += "-quickgelu"
+    tiny = {"name": "tiny", "model": "sparc-tiny"}
+    outcome = go(write_config(backbones=[broken, strange, tiny]))
+    assert set(outcome.metrics) == {("scenes", "tiny")}
+    assert "the weights" in outcome.failures["scenes", "broken"]
+    assert "name a checkpoint file" in outcome.failures["scenes", "broken"]
+    assert "knows no model RN51" in outcome.failures["scenes", "strange"]
+    assert "scenes × broken failed:" in (tmp_path / "run" / "report" / "tables.md").read_text()
+    record = storage.read_json(str(tmp_path / "run" / "run.json"))
+    assert [unit["status"] for unit in record["units"]] == ["done", "failed", "failed"]
+
+
+def test_no_readable_image_is_said_in_a_sentence(write_config: WriteConfig, tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.jpg").write_bytes(b"x")
+    outcome = go(write_config({"images": str(tmp_path / "bad")}))
+    assert "None of the 1 images of scenes could be read" in outcome.failures["scenes", "tiny"]
+
+
+def test_a_missing_folder_fails_its_units_only(write_config: WriteConfig, tmp_path: Path) -> None:
+    outcome = go(write_config({"images": str(tmp_path / "none")}))
+    assert "There is no folder" in outcome.failures["scenes", "tiny"]
+
+
+def test_the_text_tower_runs_once_and_its_result_stays_in_the_object_store(
+    write_config: WriteConfig,
+) -> None:
+    config = load_config(write_config())
+    bank = PromptBank(("cat", "dog"), ())
+    prompts = embed_prompts(config.backbones[0], bank, plan_scorers(config.resources, 4))
+    assert isinstance(prompts.texts, ray.ObjectRef)
+    texts = ray.get(prompts.texts)
+    assert texts.singleton.shape == texts.auxiliary.shape
+    assert texts.compound.shape == (0, texts.singleton.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("resources", "shards", "expected"),
+    [
+        ({}, 100, (2, 1.0)),
+        ({"gpus_per_scorer": 0.25}, 100, (8, 0.25)),
+        ({"gpus_per_scorer": 0.25}, 3, (3, 0.25)),
+        ({"gpus_per_scorer": 0}, 100, (2, 0.0)),
+        ({"gpus_per_scorer": 0, "scorers": 3}, 100, (3, 0.0)),
+    ],
+)
+def test_scorers_use_what_the_cluster_has(
+    resources: dict[str, Any], shards: int, expected: tuple[int, float]
+) -> None:
+    plan = plan_scorers(ResourcesConfig.model_validate(resources), shards)
+    assert (plan.actors, plan.gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "reason"),
+    [
+        ({"gpus_per_scorer": 3}, "asks for 3 GPUs, the cluster has 2"),
+        ({"gpus_per_scorer": 0.5, "scorers": 5}, "5 actors with 0.5 GPUs each"),
+    ],
+)
+def test_what_the_cluster_cannot_hold_is_refused(resources: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        plan_scorers(ResourcesConfig.model_validate(resources), 100)

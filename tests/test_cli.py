@@ -1,0 +1,184 @@
+"""User journeys through the command as a user would type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from sparc_dist import __version__
+
+GOLDEN = Path(__file__).parent / "golden"
+COMMAND = Path(sys.executable).with_name("sparc-dist")
+
+
+def sparc_dist(*arguments: object, ray: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "RAY_ADDRESS": ray},
+        check=False,
+    )
+
+
+def test_version() -> None:
+    assert sparc_dist("--version").stdout == f"sparc-dist {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "fuse", "bench"])
+def test_help_reads_like_a_manual_page(command: str) -> None:
+    text = sparc_dist(command, "--help").stdout
+    assert f"sparc-dist {command}" in text
+    assert "exit codes:" in text
+    assert command in sparc_dist("--help").stdout
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ("--scores", GOLDEN / "scores.npz", "--prompts", GOLDEN / "prompts.json"),
+        (
+            "--authors-dir",
+            GOLDEN / "authors_layout",
+            "--dataset",
+            "VOC2007",
+            "--backbone",
+            "ViT-B16",
+        ),
+    ],
+    ids=["npz", "authors"],
+)
+def test_fuse_equals_the_reference(tmp_path: Path, source: tuple[object, ...]) -> None:
+    done = sparc_dist("fuse", *source, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "sparc  mAP 58.2243" in done.stdout
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    expected = json.loads((GOLDEN / "expected.json").read_text())["expected"]
+    for name, column in expected.items():
+        assert metrics[name]["mAP"] == pytest.approx(column["mAP"], abs=1e-6)
+        assert metrics[name]["AP"] == pytest.approx(column["AP"], abs=1e-6)
+    final = pq.read_table(tmp_path / "out" / "final.parquet")
+    assert final.schema.names == ["image_id", "zsclip", "debiased", "sparc"]
+    assert final.num_rows == 800
+
+
+def test_fuse_without_labels_and_with_an_empty_class(tmp_path: Path) -> None:
+    arrays = dict(np.load(GOLDEN / "scores.npz"))
+    prompts = ("--prompts", GOLDEN / "prompts.json")
+    labels = arrays.pop("labels")
+    np.savez(tmp_path / "bare.npz", **arrays)
+    done = sparc_dist("fuse", "--scores", tmp_path / "bare.npz", *prompts, "--out", tmp_path / "a")
+    assert done.returncode == 0
+    assert "no mAP can be had" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["final.parquet", "fusion.json"]
+    labels[:, 3] = 0
+    np.savez(tmp_path / "empty.npz", **arrays, labels=labels)
+    means = {}
+    for rule in ("skip", "zero"):
+        scores = ("--scores", tmp_path / "empty.npz", *prompts)
+        out = tmp_path / rule
+        assert sparc_dist("fuse", *scores, "--out", out, "--empty-class", rule).returncode == 0
+        metrics = json.loads((out / "metrics.json").read_text())
+        assert metrics["sparc"]["AP"]["boat"] is None
+        means[rule] = metrics["sparc"]["mAP"]
+    assert means["zero"] == pytest.approx(means["skip"] * 19 / 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "Give either --scores and --prompts, or --authors-dir"),
+        (("--scores", "a.npz"), "Give either --scores and --prompts"),
+        (("--scores", "none.npz", "--prompts", "none.json"), "There is no file none.npz"),
+    ],
+)
+def test_fuse_refuses_in_one_sentence_and_writes_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    done = sparc_dist("fuse", *arguments, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sparc-dist: {expected}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_config_is_refused_before_anything_is_written(
+    tmp_path: Path, write_config: Callable[..., str]
+) -> None:
+    done = sparc_dist("run", write_config(shard_sise=8))
+    assert done.returncode == 2
+    assert "shard_sise: unknown key; remove it or check its spelling." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_demo_from_one_command(tmp_path: Path, cluster: str) -> None:
+    done = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 300, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "demo/scenes/sparc-tiny/metrics.json").read_text())
+    for title, name in (("ZSCLIP", "zsclip"), ("debiased", "debiased"), ("SPARC", "sparc")):
+        shown = f"{metrics[name]['mAP']:.1f}"
+        assert f"| scenes | {title} | {shown} | {shown} |" in done.stdout
+    assert f"Open {tmp_path / 'demo'}/report/index.html" in done.stdout
+    assert "scenes × sparc-tiny  scoring  300/300 images" in done.stderr
+    assert "Traceback" not in done.stderr
+    again = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 300, ray=cluster)
+    assert again.returncode == 0
+    assert "nothing was missing" in again.stderr
+    assert again.stdout == done.stdout
+
+
+def test_a_failed_unit_is_exit_code_1(
+    tmp_path: Path, write_config: Callable[..., str], cluster: str
+) -> None:
+    done = sparc_dist("run", write_config({"images": str(tmp_path / "none")}), ray=cluster)
+    assert done.returncode == 1
+    assert "scenes × tiny failed: There is no folder" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_leaves_a_state_that_can_be_resumed(
+    tmp_path: Path, write_config: Callable[..., str], cluster: str
+) -> None:
+    config = write_config(shard_size=1, resources={"scorers": 1})
+    running = subprocess.Popen(
+        [COMMAND, "run", config],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_ADDRESS": cluster},
+    )
+    first = tmp_path / "run" / "scenes" / "tiny" / "done" / "00000.json"
+    deadline = time.monotonic() + 120
+    while not first.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 130, said
+    assert "stopped; the same command goes on from here" in said
+    markers = list(first.parent.glob("*.json"))
+    assert 0 < len(markers) < 60
+    kept = {marker: marker.stat().st_mtime_ns for marker in markers}
+    done = sparc_dist("run", config, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert len(list(first.parent.glob("*.json"))) == 60
+    assert {marker: marker.stat().st_mtime_ns for marker in kept} == kept
+
+
+def test_bench_prints_a_ratio_and_that_both_ways_agree(cluster: str) -> None:
+    sizes = ("--images", 300, "--classes", 8, "--prompts", 30)
+    done = sparc_dist("bench", *sizes, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert "ratio pipeline / plain:" in done.stdout
+    difference = float(done.stdout.rsplit(maxsplit=1)[-1])
+    assert difference < 1e-5
