@@ -22,7 +22,7 @@ def embed_texts(model: open_clip.CLIP, texts: list[str]) -> torch.Tensor:
 
 
 def embed_images(model: open_clip.CLIP, images: list[Image.Image]) -> torch.Tensor:
-    side = model.visual.image_size[0]
+    side = int(model.visual.image_size)
     squares = [image.resize((side, side), Image.Resampling.BICUBIC) for image in images]
     pixels = torch.from_numpy(np.stack([np.asarray(square) for square in squares]))
     inputs = pixels.permute(0, 3, 1, 2).float() / 255

@@ -1,0 +1,75 @@
+from typing import Any
+
+from sparc_dist.report.page import to_html
+from sparc_dist.report.tables import Results, to_csv, to_markdown
+
+
+def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:
+    def column(value: float) -> dict[str, Any]:
+        return {"mAP": value, "AP": {"cat": value, "<dog>": value}}
+
+    return {
+        "zsclip": column(zsclip),
+        "debiased": column((zsclip + sparc) / 2),
+        "sparc": column(sparc),
+        "images": 100,
+        "errors": 0,
+        "labelled": 100,
+        "notes": [],
+        "stages": {"scoring": {"seconds": 2.0, "images_per_second": 50.0}},
+        **changes,
+    }
+
+
+RESULTS = Results(
+    ["voc", "coco"],
+    ["B32", "RN50"],
+    {
+        ("voc", "B32"): metrics(40.0, 50.0),
+        ("voc", "RN50"): metrics(50.0, 70.04, errors=3, notes=["A note."]),
+        ("coco", "B32"): metrics(20.0, 30.0),
+    },
+    {("coco", "RN50"): "The disk is full."},
+)
+
+
+def test_the_table_is_data_set_by_method_with_a_column_a_backbone_and_averages() -> None:
+    assert to_markdown(RESULTS) == (
+        "# mAP (%)\n\n"
+        "| data set | method | B32 | RN50 | average |\n"
+        "| --- | --- | ---: | ---: | ---: |\n"
+        "| voc | ZSCLIP | 40.0 | 50.0 | 45.0 |\n"
+        "| voc | debiased | 45.0 | 60.0 | 52.5 |\n"
+        "| voc | SPARC | 50.0 | 70.0 | 60.0 |\n"
+        "| coco | ZSCLIP | 20.0 | – | 20.0 |\n"
+        "| coco | debiased | 25.0 | – | 25.0 |\n"
+        "| coco | SPARC | 30.0 | – | 30.0 |\n\n"
+        "- voc × RN50: 3 of 103 images could not be read.\n"
+        "- voc × RN50: A note.\n"
+        "- coco × RN50 failed: The disk is full.\n"
+    )
+
+
+def test_csv_has_full_precision_and_an_empty_cell_where_there_is_no_map() -> None:
+    lines = to_csv(RESULTS).splitlines()
+    assert len(lines) == 1 + 2 * 3 * 3
+    assert "voc,RN50,sparc,70.04" in lines
+    assert "coco,RN50,sparc," in lines
+    assert "voc,average,zsclip,45.0" in lines
+
+
+def test_a_class_without_positives_is_named() -> None:
+    column = {"mAP": 10.0, "AP": {"cat": 10.0, "cow": None}}
+    unit = metrics(0, 0) | {"zsclip": column, "debiased": column, "sparc": column}
+    results = Results(["voc"], ["B32"], {("voc", "B32"): unit}, {})
+    assert "- voc × B32: no image holds cow." in to_markdown(results)
+    assert "cow</td>" not in to_html(results, [])
+
+
+def test_the_page_escapes_what_users_named_and_shows_every_unit() -> None:
+    page = to_html(RESULTS, ["figures/a&b.png"])
+    assert "<td>&lt;dog&gt;</td>" in page
+    assert "<dog>" not in page
+    assert 'src="figures/a&amp;b.png"' in page
+    assert page.count("<h2>") == 3
+    assert "<td>+20.0</td>" in page
