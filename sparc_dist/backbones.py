@@ -83,8 +83,7 @@ class Backbone:
             ).float()
             for start in range(0, len(texts), TEXT_BATCH)
         ]
-        width = batches[0].shape[1] if batches else 0
-        return torch.cat(batches) if batches else torch.zeros(0, width, device=self.device)
+        return torch.cat(batches) if batches else torch.zeros(0, 0, device=self.device)
 
     def embed(self, bank: PromptBank) -> TextEmbeddings:
         """The embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
@@ -132,6 +131,7 @@ def _load(config: BackboneConfig) -> torch.nn.Module:
             f"Backbone {config.name}: open_clip knows no model {config.model}; "
             "check its spelling against open_clip.list_models()."
         )
+    _check_activation(config)
     try:
         model: torch.nn.Module = open_clip.create_model(
             config.model, pretrained=config.weights, force_image_size=config.image_size
@@ -143,3 +143,15 @@ def _load(config: BackboneConfig) -> torch.nn.Module:
             f"loaded ({reason}); name a checkpoint file of that model under `weights`."
         ) from None
     return model
+
+
+def _check_activation(config: BackboneConfig) -> None:
+    """open_clip only warns when weights meet the wrong activation, and the scores are wrong."""
+    tag = open_clip.get_pretrained_cfg(config.model, config.weights or "")
+    quick = open_clip.get_model_config(config.model).get("quick_gelu", False)
+    if tag and tag.get("quick_gelu", False) != quick:
+        plain = config.model.removesuffix("-quickgelu")
+        raise UserError(
+            f"Backbone {config.name}: the weights {config.weights} give wrong scores under "
+            f"{config.model}; write model: {plain if quick else plain + '-quickgelu'}."
+        )

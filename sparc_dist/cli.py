@@ -28,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"sparc-dist: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"sparc-dist: {where}{error.strerror or error}.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("sparc-dist: stopped; the same command goes on from here.", file=sys.stderr)
         return 130
@@ -203,13 +207,14 @@ def _fuse(options: argparse.Namespace) -> int:
         print("There are no labels, so no mAP can be had.")
     else:
         for name in ("zsclip", "debiased", "sparc"):
-            print(f"{name:>8}  mAP {metrics[name]['mAP']:.4f}")
+            value = metrics[name]["mAP"]
+            print(f"{name:>8}  mAP {'–' if value is None else f'{value:.4f}'}")
     print(f"Final scores are in {options.out}/final.parquet")
     return 0
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from sparc_dist.bench import bench_reduce
+    from sparc_dist.pipeline.bench import bench_reduce
 
     print(bench_reduce(options.images, options.classes, options.prompts))
     return 0

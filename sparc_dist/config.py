@@ -6,6 +6,7 @@ Relative paths are relative to the config file's folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from pydantic import (
 from sparc_dist import storage
 from sparc_dist.core.fusion import Method
 from sparc_dist.errors import UserError
+from sparc_dist.prompts.matching import words_of
 
 #: Names become folders of the run, so they must be plain.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
@@ -99,7 +101,7 @@ class BackboneConfig(Section):
             raise ValueError(f"model: {TINY} has one input size; remove `image_size`")
         if self.model != TINY and self.weights is None:
             raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
-        if self.weights == "openai" and not self.model.endswith("-quickgelu"):
+        if (self.weights or "").lower() == "openai" and not self.model.endswith("-quickgelu"):
             raise ValueError(
                 f"OpenAI's weights give wrong scores under {self.model}; "
                 f"write model: {self.model}-quickgelu"
@@ -128,14 +130,14 @@ class ResourcesConfig(Section):
     scorers: model actors; one per GPU share, or one per two CPUs, when left out.
     gpus_per_scorer: 1, a fraction, or 0 for the CPU; 1 where the cluster has GPUs when left out.
     threads_per_scorer: on the CPU.
-    no_progress_seconds: after so long without one finished step the run ends with an error.
+    no_progress_seconds: after so long without one finished shard the unit ends with an error.
     """
 
     cpus: int | None = Field(None, ge=1)
     scorers: int | None = Field(None, ge=1)
-    gpus_per_scorer: float | None = Field(None, ge=0, le=8)
+    gpus_per_scorer: float | None = Field(None, ge=0, le=1)
     threads_per_scorer: int = Field(2, ge=1, le=256)
-    no_progress_seconds: int = Field(600, ge=1)
+    no_progress_seconds: int = Field(3600, ge=1)
 
 
 class Config(Section):
@@ -174,15 +176,23 @@ class Config(Section):
 TINY = "sparc-tiny"
 
 
-def check_classes(classes: tuple[str, ...]) -> None:
-    """Raise ValueError when class names are missing, empty or repeated."""
+def check_classes(classes: Sequence[str]) -> None:
+    """Raise ValueError when class names are missing, empty, repeated or look the same."""
     if not classes:
         raise ValueError("there is no class; name at least one")
+    spelt: dict[str, str] = {}
     for name in classes:
-        if not name.strip():
-            raise ValueError("a class name is empty; remove it")
-        if classes.count(name) > 1:
+        letters = "".join(words_of(name))
+        if not letters:
+            raise ValueError(f"the class name {name!r} has no letter or digit; give it one")
+        if spelt.get(letters) == name:
             raise ValueError(f"the class {name!r} stands twice; keep one")
+        if letters in spelt:
+            raise ValueError(
+                f"the classes {spelt[letters]!r} and {name!r} are spelt with the same letters, "
+                "so no prompt could tell them apart; rename one"
+            )
+        spelt[letters] = name
 
 
 def load_config(path: str, output: str | None = None) -> Config:
@@ -193,7 +203,7 @@ def load_config(path: str, output: str | None = None) -> Config:
         raise UserError(f"There is no config file {path}; check the path.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name a YAML file in it.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UserError(f"{path} is not valid YAML{line}; correct it and try again.") from None

@@ -58,7 +58,11 @@ def prompt_bank(dataset: DatasetConfig) -> PromptBank:
                 f"{dataset.name}; check the names, or remove `descriptive`."
             )
         compound += found
-    return PromptBank(classes, tuple({prompt.text: prompt for prompt in compound}.values()))
+    # Of a text that comes twice the first stays: a pair knows its classes, a sentence guesses.
+    distinct: dict[str, CompoundPrompt] = {}
+    for prompt in compound:
+        distinct.setdefault(prompt.text, prompt)
+    return PromptBank(classes, tuple(distinct.values()))
 
 
 def image_batches(dataset: DatasetConfig, classes: Sequence[str]) -> Iterator[pa.Table]:
@@ -132,13 +136,15 @@ def _manifest(url: str, classes: Sequence[str], with_uri: bool) -> Iterator[pa.T
         names = batch.schema.names
         needed = "uri" if with_uri else "labels"
         if needed not in names:
-            raise UserError(f"{url} has no column `{needed}`; its columns are {', '.join(names)}.")
+            raise UserError(f"{url} has no column `{needed}`; add it.")
         uris = batch["uri"].to_pylist() if "uri" in names else [""] * len(batch)
         ids = batch["image_id"].to_pylist() if "image_id" in names else uris
         labels = batch["labels"].to_pylist() if "labels" in names else [None] * len(batch)
         for offset, (uri, image_id) in enumerate(zip(uris, ids, strict=True)):
-            if with_uri and (not uri or image_id is None):
-                raise UserError(f"{url}, row {row + offset}: uri or image_id is empty; fill it in.")
+            if with_uri and (not isinstance(uri, str) or not uri or image_id in (None, "")):
+                raise UserError(
+                    f"{url}, row {row + offset}: uri or image_id is missing or no text; fill it in."
+                )
         index = _label_reader(url, classes)
         yield _images(
             [str(image_id) for image_id in ids],
@@ -155,18 +161,25 @@ def _label_reader(url: str, classes: Sequence[str]) -> Callable[[Any, int], list
     def read(value: Any, row: int) -> list[int] | None:
         if value is None:
             return None
-        items = value.split(";") if isinstance(value, str) else value
-        indices = set()
+        items = value
+        if isinstance(value, str):
+            items = [name for name in value.split(";") if name.strip()]
+        if not isinstance(items, list):
+            raise UserError(f"{url}, row {row}: labels must be a list, not {items!r}; make it one.")
+        indices = []
         for item in items:
             index = index_of.get(item.strip()) if isinstance(item, str) else item
-            if isinstance(item, str) and not item.strip():
-                continue
-            if index is None or not 0 <= index < len(classes):
+            if not isinstance(index, int) or not 0 <= index < len(classes):
                 raise UserError(
                     f"{url}, row {row}: the label {item!r} is none of the {len(classes)} classes; "
                     "correct it or add the class."
                 )
-            indices.add(int(index))
+            indices.append(index)
+        if len(set(indices)) < len(indices):
+            raise UserError(
+                f"{url}, row {row}: a label stands twice; list the names or indices of the "
+                "classes in the image, each once."
+            )
         return sorted(indices)
 
     return read
@@ -179,13 +192,21 @@ def _table_batches(url: str) -> Iterator[pa.Table]:
     try:
         with fsspec.open(url, "rb") as file:
             if url.endswith(".parquet"):
-                for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
-                    yield pa.Table.from_batches([batch])
+                table = pq.ParquetFile(file)
+                columns = [name for name in table.schema_arrow.names if name in IMAGES.names]
+                batches = table.iter_batches(BATCH_ROWS, columns=columns)
             else:
-                strings = dict.fromkeys(("uri", "image_id", "labels"), pa.string())
-                options = pa.csv.ConvertOptions(column_types=strings, strings_can_be_null=False)
-                for batch in pa.csv.open_csv(file, convert_options=options):
-                    yield pa.Table.from_batches([batch])
+                # As text, whatever they look like: an id such as 007 is no number.
+                names = pa.csv.open_csv(file).schema.names
+                file.seek(0)
+                options = pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(IMAGES.names, pa.string()),
+                    strings_can_be_null=False,
+                    include_columns=[name for name in names if name in IMAGES.names],
+                )
+                batches = pa.csv.open_csv(file, convert_options=options)
+            for batch in batches:
+                yield pa.Table.from_batches([batch])
     except FileNotFoundError:
         raise UserError(f"There is no table {url}; check the path.") from None
     except pa.ArrowInvalid as error:
@@ -200,7 +221,7 @@ def _images(ids: list[str], uris: list[str], labels: list[list[int] | None]) -> 
 
 def _lines(url: str) -> list[str]:
     try:
-        return storage.read_bytes(url).decode().splitlines()
+        return storage.read_bytes(url).decode("utf-8-sig").splitlines()
     except FileNotFoundError:
         raise UserError(f"There is no file {url}; check the path.") from None
     except UnicodeDecodeError:

@@ -37,6 +37,7 @@ def fuse(
     write_fusion(storage.join(out, "fusion.json"), fusion, matrices.bank)
     storage.write_table(storage.join(out, "final.parquet"), table)
     if matrices.labels is None:
+        storage.delete(storage.join(out, "metrics.json"))  # of other scores, fused here earlier
         return None
     metrics: dict[str, Any] = {}
     for name, scores in zip(METHODS, columns, strict=True):

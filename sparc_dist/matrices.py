@@ -1,14 +1,12 @@
 """Score matrices that already exist: NPZ with JSON, or the pickles the authors publish.
 
-A pickle may hold any program. Ours are read by an unpickler that knows NumPy arrays and plain
-containers and refuses everything else before it is run.
+What does not fit together is refused in a sentence, before anything is computed.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.config import check_classes
 from sparc_dist.core.debias import Scores
 from sparc_dist.errors import UserError
+from sparc_dist.plain_pickle import load_plain
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.compound import CompoundPrompt
 from sparc_dist.prompts.matching import ClassMatcher
-
-#: All that NumPy's own pickles of plain arrays and scalars refer to.
-_SAFE = {
-    (module, name)
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray")
-    for name in ("_reconstruct", "scalar")
-} | {("numpy", "ndarray"), ("numpy", "dtype")}
-_SAFE |= {(f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}
 
 #: Names in the authors' COCO files that differ from the classes' own.
 _ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
@@ -58,10 +50,15 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
             isinstance(text, str) for text in prompts[key]
         ):
             raise UserError(f"{prompts_url}: `{key}` must be a list of texts.")
-    ids = arrays.get("image_ids")
+    images = len(_matrix(arrays["singleton"], "singleton", scores_url))
+    ids = np.ravel(arrays.get("image_ids", np.arange(images)))
+    if len(ids) != images:
+        raise UserError(
+            f"{scores_url}: there are {len(ids)} `image_ids` for {images} images; give one each."
+        )
     return _checked(
         scores_url,
-        [str(i) for i in (ids if ids is not None else range(len(arrays["singleton"])))],
+        [str(name) for name in ids],
         Scores(arrays["singleton"], arrays["auxiliary"], arrays["compound"]),
         bank_of(prompts["classes"], prompts["prompts"], prompts_url),
         arrays.get("labels"),
@@ -108,8 +105,10 @@ def bank_of(
     aliases: Mapping[str, str] | None = None,
 ) -> PromptBank:
     """A bank of given prompts; each must mention a class."""
-    if not classes or len(set(classes)) < len(classes):
-        raise UserError(f"{where}: the class names are empty or stand twice; name each once.")
+    try:
+        check_classes(classes)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}.") from None
     matcher = ClassMatcher(classes, aliases)
     compound = []
     for index, text in enumerate(prompts):
@@ -172,18 +171,10 @@ def _check_same_classes(classes: Any, auxiliary: Any, where: str) -> None:
         raise UserError(f"{where}: its first {len(classes)} prompts are not the class names.")
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """Only what NumPy arrays are made of."""
-        if (module, name) not in _SAFE:
-            raise pickle.UnpicklingError(f"it refers to {module}.{name}")
-        return super().find_class(module, name)
-
-
 def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
     content = _bytes(url)
     try:
-        value = _PlainUnpickler(io.BytesIO(content)).load()
+        value = load_plain(content)
     except Exception as error:  # damaged pickles raise nearly anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(

@@ -13,7 +13,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,8 @@ def join(url: str, *parts: str) -> str:
 
 def parent(url: str) -> str:
     """The folder of a file."""
-    return url.rstrip("/").rpartition("/")[0] or "."
+    head = url.rstrip("/").rpartition("/")[0]
+    return head or ("/" if url.startswith("/") else ".")
 
 
 def exists(url: str) -> bool:
@@ -65,7 +66,11 @@ def files_below(url: str) -> Iterator[str]:
     fs, path = fsspec.core.url_to_fs(url)
     for entry in sorted(fs.ls(path, detail=True), key=lambda entry: entry["name"]):
         below = fs.unstrip_protocol(entry["name"]) if is_remote(url) else entry["name"]
-        if entry["type"] == "directory":
+        if entry.get("islink") and fs.isdir(entry["name"]):
+            # A link to a folder above would lead back here for ever.
+            if not os.path.realpath(path).startswith(os.path.realpath(below)):
+                yield from files_below(below)
+        elif entry["type"] == "directory":
             yield from files_below(below)
         elif entry["name"].rstrip("/") != path.rstrip("/"):
             yield below
@@ -94,6 +99,25 @@ def write_bytes(url: str, content: bytes) -> None:
         os.replace(aside, path)
     finally:
         Path(aside).unlink(missing_ok=True)
+
+
+def delete(url: str) -> None:
+    """Remove a file, if there is one."""
+    fs, path = fsspec.core.url_to_fs(url)
+    with suppress(FileNotFoundError):
+        fs.rm_file(path)
+
+
+def sha256(url: str) -> str | None:
+    """The SHA-256 of a file's content; None where there is no file."""
+    digest = hashlib.sha256()
+    try:
+        with fsspec.open(url, "rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -156,18 +180,25 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 def read_row_group(url: str, index: int, columns: Sequence[str]) -> pa.Table:
     """One row group of a Parquet file, without reading the others."""
+    footer = _footer(url, _version(url))
     with fsspec.open(url, "rb") as file:
-        return pq.ParquetFile(file, metadata=_footer(url)).read_row_group(index, columns=columns)
+        return pq.ParquetFile(file, metadata=footer).read_row_group(index, columns=columns)
 
 
 def row_group_sizes(url: str) -> list[int]:
     """The number of rows of each row group."""
-    footer = _footer(url)
+    footer = _footer(url, _version(url))
     return [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
 
 
 @lru_cache(maxsize=16)
-def _footer(url: str) -> pq.FileMetaData:
+def _footer(url: str, version: str) -> pq.FileMetaData:
     """A file's metadata, read once per process: it grows with the number of row groups."""
     with fsspec.open(url, "rb") as file:
         return pq.ParquetFile(file).metadata
+
+
+def _version(url: str) -> str:
+    """Changes when the file does."""
+    fs, path = fsspec.core.url_to_fs(url)
+    return str(fs.ukey(path))

@@ -93,3 +93,9 @@ def test_another_architectures_checkpoint_is_refused_in_a_sentence(checkpoint: P
     config = BackboneConfig(name="b", model="RN50-quickgelu", weights=str(checkpoint))
     with pytest.raises(UserError, match=r"Backbone b: the weights .* cannot be loaded"):
         Backbone(config)
+
+
+def test_weights_under_the_wrong_activation_are_refused() -> None:
+    config = BackboneConfig(name="b", model="ViT-B-32", weights="metaclip_400m")
+    with pytest.raises(UserError, match="write model: ViT-B-32-quickgelu"):
+        Backbone(config)

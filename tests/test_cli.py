@@ -113,6 +113,15 @@ def test_fuse_refuses_in_one_sentence_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    source = ("--scores", GOLDEN / "scores.npz", "--prompts", GOLDEN / "prompts.json")
+    done = sparc_dist("fuse", *source, "--out", tmp_path / "file")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / "file") in done.stderr
+
+
 def test_a_wrong_config_is_refused_before_anything_is_written(
     tmp_path: Path, write_config: Callable[..., str]
 ) -> None:

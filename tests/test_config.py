@@ -57,7 +57,8 @@ def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) 
         (lambda c: c["datasets"][0].update(name="a/b"), "datasets.0.name: must be letters"),
         (lambda c: c["datasets"][0].update(name="report"), "'report' is taken"),
         (lambda c: c["datasets"][0].update(classes=["cat", "cat"]), "'cat' stands twice"),
-        (lambda c: c["datasets"][0].update(classes=[" "]), "a class name is empty"),
+        (lambda c: c["datasets"][0].update(classes=[" "]), "' ' has no letter or digit"),
+        (lambda c: c["datasets"][0].update(classes=["C++", "C#"]), "'C\\+\\+' and 'C#' are spelt"),
         (lambda c: c["datasets"][0].update(classes=[]), "there is no class"),
         (lambda c: c["datasets"][0].update(prompts={"source": "labels"}), "needs `labels`"),
         (lambda c: c["datasets"][0].update(prompts={"labels": "x.csv"}), "only read with source"),
@@ -68,6 +69,10 @@ def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) 
         ),
         (lambda c: c["backbones"][0].pop("weights"), "`weights` is missing"),
         (lambda c: c["backbones"][0].update(model="ViT-B-32"), "write model: ViT-B-32-quickgelu"),
+        (
+            lambda c: c["backbones"][0].update(model="RN50", weights="OpenAI"),
+            "write model: RN50-quickgelu",
+        ),
         (lambda c: c["backbones"][0].update(model="sparc-tiny"), "remove `weights`"),
         (
             lambda c: c.update(backbones=[{"name": "t", "model": "sparc-tiny", "image_size": 64}]),
@@ -76,6 +81,7 @@ def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) 
         (lambda c: c.update(shard_size=0), r"shard_size: .*greater than or equal to 1 \(it is 0\)"),
         (lambda c: c.update(method={"strategy": "best"}), "method.strategy: .*'kmax'.*'best'"),
         (lambda c: c.update(resources={"gpus_per_scorer": -1}), "resources.gpus_per_scorer"),
+        (lambda c: c.update(resources={"gpus_per_scorer": 2}), "less than or equal to 1"),
     ],
 )
 def test_a_mistake_names_its_field(
@@ -90,6 +96,7 @@ def test_a_mistake_names_its_field(
     ("text", "expected"),
     [
         ("a: [", "not valid YAML at line"),
+        ("output: 2024-13-45", "not valid YAML"),
         ("just a sentence", "holds no config"),
         ("", "holds no config"),
     ],

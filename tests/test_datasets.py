@@ -64,9 +64,9 @@ def test_a_folder_takes_images_of_any_depth_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("path\na.jpg\n", "no column `uri`; its columns are path"),
+        ("path\na.jpg\n", "no column `uri`"),
         ("uri,labels\na.jpg,cow\n", "row 0: the label 'cow' is none of the 3 classes"),
-        ('uri\na.jpg\n""\n', "row 1: uri or image_id is empty"),
+        ('uri\na.jpg\n""\n', "row 1: uri or image_id is missing"),
         ("uri,labels\na.jpg\n", "cannot be read as a table"),
     ],
 )
@@ -75,6 +75,44 @@ def test_a_wrong_manifest(tmp_path: Path, text: str, expected: str) -> None:
     manifest.write_text(text)
     with pytest.raises(UserError, match=expected):
         rows(dataset(manifest))
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"uri": ["a"], "labels": [3]}, "row 0: labels must be a list, not 3"),
+        ({"uri": ["a"], "labels": [[1.7]]}, "row 0: the label 1.7 is none"),
+        ({"uri": ["a"], "labels": [[0, 0, 1]]}, "row 0: a label stands twice"),
+        ({"uri": ["a"], "labels": [[-1]]}, "row 0: the label -1 is none"),
+        ({"uri": [b"a"]}, "row 0: uri or image_id is missing or no text"),
+        ({"uri": ["a"], "image_id": [None]}, "row 0: uri or image_id is missing"),
+    ],
+)
+def test_a_parquet_manifest_with_odd_cells(
+    tmp_path: Path, columns: dict[str, list[object]], expected: str
+) -> None:
+    manifest = tmp_path / "m.parquet"
+    pq.write_table(pa.table(columns), manifest)
+    with pytest.raises(UserError, match=expected):
+        rows(dataset(manifest))
+
+
+def test_integer_ids_null_labels_and_columns_of_no_concern(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.parquet"
+    labels = pa.array([None, [1]], pa.list_(pa.int8()))
+    columns = {"uri": ["a ü.jpg", "b.jpg"], "image_id": [7, 8], "labels": labels, "x": [[], [9]]}
+    pq.write_table(pa.table(columns), manifest)
+    assert [(row["image_id"], row["labels"]) for row in rows(dataset(manifest))] == [
+        ("7", None),
+        ("8", [1]),
+    ]
+
+
+def test_a_csv_with_another_column_of_mixed_kinds(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    lines = [f"{i}.jpg,{i}" for i in range(300_000)]
+    manifest.write_text("uri,views\n" + "\n".join(lines) + "\nlast.jpg,many\n")
+    assert sum(len(table) for table in image_batches(dataset(manifest), CLASSES)) == 300_001
 
 
 def test_what_is_no_manifest(tmp_path: Path) -> None:
@@ -121,6 +159,8 @@ def test_classes_from_a_file(tmp_path: Path) -> None:
     names = tmp_path / "classes.txt"
     names.write_text("cat\n\n hot dog \n")
     assert class_names(dataset(tmp_path, classes=str(names))) == ("cat", "hot dog")
+    names.write_text("\ufeffcat\ndog\n")
+    assert class_names(dataset(tmp_path, classes=str(names))) == ("cat", "dog")
     names.write_text("cat\ncat\n")
     with pytest.raises(UserError, match=r"classes.txt: the class 'cat' stands twice"):
         class_names(dataset(tmp_path, classes=str(names)))

@@ -76,8 +76,40 @@ def test_files_below_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert found == ["a.jpg", "b/10.jpg", "b/2.jpg", "c/d/e.jpg"]
 
 
+def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None:
+    storage.write_bytes(str(tmp_path / "elsewhere" / "a.jpg"), b"x")
+    storage.write_bytes(str(tmp_path / "photos" / "b.jpg"), b"x")
+    (tmp_path / "photos" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "loop").symlink_to(tmp_path)
+    found = list(storage.files_below(str(tmp_path / "photos")))
+    assert [os.path.relpath(path, tmp_path / "photos") for path in found] == [
+        "b.jpg",
+        "linked/a.jpg",
+    ]
+
+
+def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    url = str(tmp_path / "t.parquet")
+    storage.write_table(url, pa.table({"x": [1, 2, 3]}))
+    assert storage.row_group_sizes(url) == [3]
+    storage.write_table(url, pa.table({"x": [1]}))
+    assert storage.row_group_sizes(url) == [1]
+    assert storage.read_row_group(url, 0, ["x"]).to_pylist() == [{"x": 1}]
+
+
+def test_hash_and_delete(tmp_path: Path) -> None:
+    url = str(tmp_path / "x")
+    assert storage.sha256(url) is None
+    storage.delete(url)
+    storage.write_bytes(url, b"abc")
+    assert storage.sha256(url) == hashlib.sha256(b"abc").hexdigest()
+    storage.delete(url)
+    assert not storage.exists(url)
+
+
 def test_relative_paths_lie_below_their_base() -> None:
     assert storage.absolute("x/../y.csv", "/data") == "/data/y.csv"
     assert storage.absolute("/abs/y.csv", "/data") == "/abs/y.csv"
     assert storage.absolute("y.csv", "s3://bucket/run") == "s3://bucket/run/y.csv"
     assert storage.absolute("s3://other/y.csv", "/data") == "s3://other/y.csv"
+    assert storage.absolute("y.jpg", storage.parent("/m.csv")) == "/y.jpg"

@@ -68,7 +68,8 @@ def plan_scorers(resources: ResourcesConfig, shards: int) -> ScorerPlan:
         )
     if cpus < 1:
         raise UserError("The cluster has no CPU to decode images with; add at least one.")
-    most = int(gpus / share) if share else max(1, int(cpus) // 2)
+    # A share lies on one GPU: 0.6 fits once on each, however many there are.
+    most = int(gpus) * int(1 / share) if share else max(1, int(cpus) // 2)
     actors = resources.scorers or most
     if share and actors > most:
         raise UserError(

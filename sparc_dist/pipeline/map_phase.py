@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +46,10 @@ class EmbeddedPrompts:
 
 def embed_prompts(backbone: BackboneConfig, bank: PromptBank, plan: ScorerPlan) -> EmbeddedPrompts:
     """Run the text tower once, on a worker with the same device as the scorers."""
-    texts, facts = (
-        ray.remote(_embed_prompts)
-        .options(num_cpus=1, num_gpus=plan.gpus, num_returns=2)
-        .remote(backbone, bank, plan)
-    )
+    # Declared with its GPUs, not by options(): only so does Ray end the worker after the task
+    # and with it the memory that the model held on the GPU.
+    task = ray.remote(num_cpus=1, num_gpus=plan.gpus, num_returns=2)(_embed_prompts)
+    texts, facts = task.remote(backbone, bank, plan)
     return EmbeddedPrompts(texts, *ray.get(facts))
 
 
@@ -129,8 +130,8 @@ class DecodeShard:
         good: list[str] = []
         errors: list[dict[str, str]] = []
         pixels = np.empty((len(rows), self.image_size, self.image_size, 3), dtype=np.uint8)
-        with ThreadPoolExecutor(READERS) as readers:
-            contents = readers.map(_read, [row["uri"] for row in rows])
+        contents = _read_ahead([row["uri"] for row in rows])
+        with closing(contents):
             for row, content in zip(rows, contents, strict=True):
                 try:
                     if isinstance(content, BadImage):
@@ -148,6 +149,17 @@ class DecodeShard:
                 "seconds": [time.perf_counter() - start],
             }
         )
+
+
+def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
+    """The bytes of each file, in order; some are read ahead, never all."""
+    with ThreadPoolExecutor(READERS) as readers:
+        ahead = deque(readers.submit(_read, uri) for uri in uris[: 2 * READERS])
+        for uri in [*uris[2 * READERS :], *[None] * len(ahead)]:
+            content = ahead.popleft().result()
+            if uri is not None:
+                ahead.append(readers.submit(_read, uri))
+            yield content
 
 
 def _read(uri: str) -> bytes | BadImage:
@@ -216,6 +228,7 @@ class WriteShard:
         )
         table = scores_table(ids, Scores(singleton, auxiliary, compound), embedding)
         hashes = {"scores": storage.write_table(self.unit.scores(shard), table)}
+        storage.delete(self.unit.errors(shard))  # what an earlier, unfinished try may have left
         if row["errors"]:
             errors = pa.Table.from_pylist(row["errors"], schema=ERRORS)
             hashes["errors"] = storage.write_table(self.unit.errors(shard), errors)

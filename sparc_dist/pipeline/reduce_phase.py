@@ -30,7 +30,8 @@ from sparc_dist.fusion_file import write_fusion
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.shards import METHODS, UnitShards, final_table
 
-MOST_GROUPS = 256
+#: Enough to keep a cluster busy; their states are all held until they are merged.
+MOST_GROUPS = 64
 FAN_IN = 16
 
 #: Called with the name of a pass when it starts, and with the images of each finished group.
@@ -54,9 +55,7 @@ class ReducePhase:
         if needs_ranks(self.method):
             arguments = (prompts, mentions, self.method)
             ranks = self._merged(_rank_states, watch, "rank_statistics", *arguments)
-        fusion = _remote(_finish).remote(prompts, ranks, self.bank, self.method, self.shards)
-        ray.wait([fusion])
-        return fusion
+        return _remote(_finish).remote(prompts, ranks, self.bank, self.method, self.shards)
 
     def score(self, fusion: Any, watch: Watch) -> Any:
         """Pass 3: final scores to storage; gives a reference to the positives' scores."""
@@ -74,7 +73,8 @@ class ReducePhase:
         """Do ``work`` on every group of shards and merge the states: a reference to the sum."""
         watch(stage, 0)
         groups = _groups(len(self.images))
-        states = [_remote(work).remote(self.shards, group, *arguments) for group in groups]
+        task, merge = _remote(work), _remote(_merge)
+        states = [task.remote(self.shards, group, *arguments) for group in groups]
         sizes = {
             state: sum(self.images[shard] for shard in group)
             for state, group in zip(states, groups, strict=True)
@@ -85,7 +85,10 @@ class ReducePhase:
             watch(stage, sizes[done])
         while len(states) > 1:
             chunks = [states[i : i + FAN_IN] for i in range(0, len(states), FAN_IN)]
-            states = [_remote(_merge).remote(*chunk) for chunk in chunks]
+            states = [merge.remote(*chunk) for chunk in chunks]
+        # A failed task counts as done above; the sum cannot be had without it, and here it is
+        # asked for without bringing it to the driver.
+        ray.get(_remote(_exists).remote(states[0]))
         return states[0]
 
 
@@ -98,6 +101,10 @@ def _groups(shards: int) -> list[range]:
     """Neighbouring shards in at most MOST_GROUPS groups."""
     size = -(-shards // MOST_GROUPS)
     return [range(start, min(start + size, shards)) for start in range(0, shards, size)]
+
+
+def _exists(state: Any) -> bool:
+    return state is not None
 
 
 def _merge(*states: Any) -> Any:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
+from ray.data.exceptions import ExecutionTimeoutError
+
 from sparc_dist import __version__, storage
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
 from sparc_dist.errors import UserError
@@ -80,33 +82,40 @@ def _run_dataset(
 
 def sentence(error: BaseException) -> str:
     """What to tell of an error: a UserError's own words, wherever on the cluster it was raised."""
-    seen: BaseException | None = error
-    while seen is not None:
+    seen = error
+    while type(seen) not in (UserError, ExecutionTimeoutError):
         cause = getattr(seen, "cause", None) or seen.__cause__
-        if type(seen) is UserError:
-            return str(seen)
         if not isinstance(cause, BaseException):
             break
         seen = cause
+    if type(seen) is UserError:
+        return str(seen)
+    if isinstance(seen, ExecutionTimeoutError):
+        return (
+            "No shard was finished for resources.no_progress_seconds; raise it or lower "
+            "shard_size if the machine is slow, or give the cluster what it lacks."
+        )
     last = [line.strip() for line in str(seen).splitlines() if line.strip()] or [""]
     return f"{type(seen).__name__}: {last[-1]}"[:500]
 
 
 def _claim(layout: RunLayout, config: Config) -> dict[str, Any]:
     """Write run.json before anything else, or find that this very run was begun earlier."""
-    identity = config.identity()
+    identity = {"config": config.identity(), "inputs": _input_hashes(config)}
     if storage.exists(layout.run):
         record: dict[str, Any] = storage.read_json(layout.run)
-        different = list(_differences(record["config"], identity))
-        if different:
+        old = {key: record[key] for key in identity}
+        different = list(_differences(old, identity))
+        if not different:
+            return record
+        if _has_results(layout, record):
             raise UserError(
                 f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); "
                 "choose another `output`, or go back to that config."
             )
-        return record
     record = {
         "sparc_dist": __version__,
-        "config": identity,
+        **identity,
         "versions": {name: version(name) for name in LIBRARIES},
         "host": {
             "python": platform.python_version(),
@@ -118,6 +127,24 @@ def _claim(layout: RunLayout, config: Config) -> dict[str, Any]:
     }
     storage.write_json(layout.run, record)
     return record
+
+
+def _input_hashes(config: Config) -> dict[str, str | None]:
+    """Content hashes of the tables and texts that the config names; None where one is missing.
+
+    A folder's images are taken as they are at the run's first start.
+    """
+    urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
+    for dataset in config.datasets:
+        named = (dataset.classes, dataset.prompts.labels, dataset.prompts.descriptive)
+        urls += [url for url in named if isinstance(url, str)]
+    return {url: storage.sha256(url) for url in sorted(set(urls))}
+
+
+def _has_results(layout: RunLayout, record: dict[str, Any]) -> bool:
+    """Whether the earlier start got as far as a prepared data set; before, nothing is lost."""
+    names = [dataset["name"] for dataset in record["config"]["datasets"]]
+    return any(storage.exists(layout.dataset(name).marker) for name in names)
 
 
 def _differences(old: Any, new: Any, path: str = "") -> Any:

@@ -82,7 +82,8 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
         "images": images,
         "errors": errors,
         "labelled": data.labelled,
-        **{key: counts[0][key] for key in ("weights_sha256", "prompts_sha256", "device")},
+        **{key: counts[0][key] for key in ("weights_sha256", "prompts_sha256")},
+        "device": "+".join(sorted({count["device"] for count in counts})),
         "notes": storage.read_json(unit.fusion)["notes"],
         "stages": stages.summary(),
     }

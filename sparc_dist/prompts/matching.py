@@ -78,13 +78,15 @@ class ClassMatcher:
 
     def classes_in(self, text: str) -> tuple[int, ...]:
         """The indices of the classes that ``text`` mentions, rising."""
-        words = words_of(text)
-        free = [True] * len(words)
         found = set()
-        for start, stop, index in self._candidates(words):
-            if all(free[start:stop]):
-                free[start:stop] = [False] * (stop - start)
-                found.add(index)
+        # Words belong together only within a phrase: "cat, fish" is no catfish.
+        for phrase in re.split(r"[,;:!?()]", text):
+            words = words_of(phrase)
+            free = [True] * len(words)
+            for start, stop, index in self._candidates(words):
+                if all(free[start:stop]):
+                    free[start:stop] = [False] * (stop - start)
+                    found.add(index)
         return tuple(sorted(found))
 
     def _candidates(self, words: Sequence[str]) -> Iterable[tuple[int, int, int]]:

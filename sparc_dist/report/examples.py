@@ -29,7 +29,7 @@ def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) 
     for row in final.to_pylist():
         try:
             pixels = decode(storage.read_bytes(known[row["image_id"]]["uri"]), SIDE - 8)
-        except (BadImage, OSError):
+        except (BadImage, OSError, ValueError):
             continue
         x = shown % COLUMNS * SIDE + 4
         y = shown // COLUMNS * (SIDE + TOP * LINE + 8) + 4

@@ -6,13 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sparc_dist.bench import plain_sparc
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Fusion, Method
 from sparc_dist.core.order_statistics import mentions_of
+from sparc_dist.core.plain import plain_sparc
 from sparc_dist.core.sparc import fit
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.compound import CompoundPrompt
 from tests.core.cases import cut, made_up
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -36,11 +34,7 @@ def same(a: NDArray[np.floating], b: NDArray[np.floating]) -> None:
 @given(SEEDS)
 def test_it_is_what_one_would_first_write_down(seed: int) -> None:
     scores, mentioned = made_up(seed)
-    bank = PromptBank(
-        tuple("abcde"),
-        tuple(CompoundPrompt(str(i), ids, "pair") for i, ids in enumerate(mentioned)),
-    )
-    same(final(scores, mentioned)[:, 5:], plain_sparc(scores, bank))
+    same(final(scores, mentioned)[:, 5:], plain_sparc(scores, mentions_of(mentioned, 5)))
 
 
 @given(SEEDS, st.integers(1, 9))

@@ -131,10 +131,15 @@ def _scores_are_the_models(stored: Any, bank: PromptBank, manifest: Path) -> Non
     ids = stored["image_id"].to_pylist()[:8]
     pixels = np.stack([decode(Path(uris[i]).read_bytes(), backbone.image_size) for i in ids])
     scores, embedding = scorer.score(pixels, 64)
-    for name, rows in (("singleton", scores.singleton), ("compound", scores.compound)):
+    expected = {
+        "singleton": scores.singleton,
+        "auxiliary": scores.auxiliary,
+        "compound": scores.compound,
+        "embedding": embedding,
+    }
+    for name, rows in expected.items():
         found = matrix(stored[name], rows.shape[1])[:8]
         np.testing.assert_allclose(found, rows, atol=1e-5)
-    np.testing.assert_allclose((embedding**2).sum(1), 1, atol=1e-5)
 
 
 def _report_is_right(root: Path, metrics: dict[str, Any]) -> None:
@@ -202,6 +207,52 @@ def test_another_config_under_the_same_url_is_refused(
     assert hashes(tmp_path / "run") == before
 
 
+def test_a_config_may_be_corrected_while_nothing_is_written(
+    write_config: WriteConfig, tmp_path: Path
+) -> None:
+    outcome = go(write_config({"images": str(tmp_path / "tpyo")}))
+    assert "There is no folder" in outcome.failures["scenes", "tiny"]
+    (tmp_path / "small").mkdir()
+    outcome = go(write_config({"images": str(tmp_path / "small")}))
+    assert "There is no image" in outcome.failures["scenes", "tiny"]
+
+
+def test_an_edited_manifest_is_another_run(
+    write_config: WriteConfig, scenes: Path, tmp_path: Path
+) -> None:
+    names = sorted(path.name for path in scenes.iterdir())[:4]
+    table = tmp_path / "m.csv"
+    table.write_text("uri\n" + "\n".join(str(scenes / name) for name in names[:3]))
+    few: dict[str, Any] = {"kind": "manifest", "images": str(table), "classes": ["cat", "dog"]}
+    few["prompts"] = {"source": "none"}
+    outcome = go(write_config(few))
+    final = pq.read_table(tmp_path / "run" / "scenes" / "tiny" / "final")
+    # Without compound prompts SPARC is the debiased singleton.
+    assert final["sparc"].to_pylist() == final["debiased"].to_pylist()
+    assert outcome.metrics["scenes", "tiny"]["images"] == 3
+    table.write_text(table.read_text() + f"\n{scenes / names[3]}\n")
+    with pytest.raises(UserError, match=r"another config \(inputs\..*m.csv: "):
+        go(write_config(few))
+
+
+def test_a_reduce_that_fails_leaves_the_unit_undone(
+    write_config: WriteConfig, tmp_path: Path
+) -> None:
+    path = write_config({"classes": ["cat", "dog", "car"]})
+    go(path)
+    before = hashes(tmp_path / "run")
+    unit = tmp_path / "run" / "scenes" / "tiny"
+    (unit / "metrics.json").unlink()
+    shutil.rmtree(unit / "final")
+    (unit / "final").write_text("no folder, so nothing can be written into it")
+    outcome = go(path)
+    assert ("scenes", "tiny") in outcome.failures
+    assert not (unit / "metrics.json").exists()
+    (unit / "final").unlink()
+    assert not go(path).failures
+    assert hashes(tmp_path / "run") == before
+
+
 def test_one_units_failure_does_not_stop_the_others(
     write_config: WriteConfig, tmp_path: Path
 ) -> None:
@@ -232,7 +283,7 @@ def test_a_missing_folder_fails_its_units_only(write_config: WriteConfig, tmp_pa
     assert "There is no folder" in outcome.failures["scenes", "tiny"]
 
 
-def test_the_text_tower_runs_once_and_its_result_stays_in_the_object_store(
+def test_text_embeddings_stay_in_the_object_store(
     write_config: WriteConfig,
 ) -> None:
     config = load_config(write_config())

@@ -47,6 +47,12 @@ def test_plural_names_match_their_singular() -> None:
     assert found(["skis", "scissors", "leaves"], "one ski and a leaf") == {"skis", "leaves"}
 
 
+def test_words_join_within_a_phrase_only() -> None:
+    classes = ["cat", "catfish", "fish"]
+    assert found(classes, "cat, fish, and a boat") == {"cat", "fish"}
+    assert found(classes, "cat fish") == {"catfish"}
+
+
 def test_names_with_digits_hyphens_and_other_scripts() -> None:
     classes = ["t-shirt", "a380", "Äpfel", "собака"]
     assert found(classes, "T-shirts, an A380, äpfel и собака") == set(classes)

@@ -15,6 +15,7 @@ from sparc_dist import storage
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
+from sparc_dist.core.plain import plain_sparc
 from sparc_dist.datasets import IMAGES, write_images
 from sparc_dist.layout import RunLayout
 from sparc_dist.pipeline.cluster import cluster
@@ -38,7 +39,7 @@ def bench_reduce(images: int, classes: int, prompts: int) -> str:
         _reduce(phase)
         pipeline = time.perf_counter() - start
         start = time.perf_counter()
-        expected = plain_sparc(scores, bank)
+        expected = plain_sparc(scores, bank.mentions)
         plain = time.perf_counter() - start
         parts = [phase.shards.final(shard)[1] for shard in range(len(phase.images))]
         cpus = ray.cluster_resources()["CPU"]
@@ -51,29 +52,6 @@ def bench_reduce(images: int, classes: int, prompts: int) -> str:
         f"  ratio pipeline / plain:                     {pipeline / plain:8.2f}\n"
         f"  largest difference of a final score:        {difference:8.1e}"
     )
-
-
-def plain_sparc(scores: Scores, bank: PromptBank) -> NDArray[np.float64]:
-    """SPARC's final scores (M, N) as one would first write them down, all in memory."""
-    singleton = scores.singleton.astype(np.float64)
-    auxiliary = scores.auxiliary.astype(np.float64)
-    compound = scores.compound.astype(np.float64)
-    compound = (compound - auxiliary.mean(1, keepdims=True)) / auxiliary.std(
-        1, ddof=1, keepdims=True
-    )
-    singleton = (singleton - singleton.mean(1, keepdims=True)) / singleton.std(
-        1, ddof=1, keepdims=True
-    )
-    singleton = (singleton - singleton.mean(0)) / singleton.std(0, ddof=1)
-    compound = (compound - compound.mean(0)) / compound.std(0, ddof=1)
-    final = np.empty(singleton.shape)
-    for index, prompts in enumerate(bank.mentions):
-        ranked = -np.sort(-compound[:, prompts], axis=1)
-        vectors = np.column_stack([singleton[:, index], ranked])
-        weights = np.linalg.eigh(np.cov(vectors, rowvar=False))[1][:, -1]
-        weights *= np.sign(weights.sum()) / np.abs(weights).sum()
-        final[:, index] = 0.5 * singleton[:, index] + 0.5 * vectors @ weights
-    return final
 
 
 def _made_up(
