@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -54,10 +54,9 @@ class ScorerPlan:
         return "cuda" if self.gpus and torch.cuda.is_available() else "cpu"
 
 
-def plan_scorers(resources: ResourcesConfig, shards: int) -> ScorerPlan:
-    """Use the GPUs there are, or else the CPUs; refuse what the cluster cannot hold."""
-    total = ray.cluster_resources()
-    gpus, cpus = total.get("GPU", 0.0), total.get("CPU", 0.0)
+def plan_scorers(resources: ResourcesConfig, shards: int, has: Mapping[str, float]) -> ScorerPlan:
+    """Use the GPUs the cluster ``has``, or else its CPUs; refuse what it cannot hold."""
+    gpus, cpus = has.get("GPU", 0.0), has.get("CPU", 0.0)
     share = resources.gpus_per_scorer
     if share is None:
         share = 1.0 if gpus else 0.0

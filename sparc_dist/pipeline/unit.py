@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import ray
+
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, Config
 from sparc_dist.errors import UserError
@@ -99,7 +101,7 @@ def _score(
     markers = _markers(unit, len(data.sizes))
     missing = [shard for shard, marker in enumerate(markers) if marker is None]
     if missing:
-        plan = plan_scorers(config.resources, len(missing))
+        plan = plan_scorers(config.resources, len(missing), ray.cluster_resources())
         prompts = embed_prompts(backbone, data.bank, plan)
         _check_same_model(markers, prompts.weights_sha256, unit)
         done = data.images - sum(data.sizes[shard] for shard in missing)

@@ -15,7 +15,7 @@ import ray
 
 from sparc_dist import storage
 from sparc_dist.backbones import Backbone, Scorer
-from sparc_dist.config import ResourcesConfig, load_config
+from sparc_dist.config import load_config
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.sparc import fit
@@ -202,7 +202,9 @@ def test_another_config_under_the_same_url_is_refused(
 ) -> None:
     go(write_config({"classes": ["cat", "dog", "car"]}))
     before = hashes(tmp_path / "run")
-    with pytest.raises(UserError, match=r"another config \(method.strategy: .*max-variance.* → "):
+    with pytest.raises(
+        UserError, match=r"another config \(config.method.strategy: .*max-variance.* → "
+    ):
         go(write_config({"classes": ["cat", "dog", "car"]}, method={"strategy": "kmax"}))
     assert hashes(tmp_path / "run") == before
 
@@ -288,37 +290,10 @@ def test_text_embeddings_stay_in_the_object_store(
 ) -> None:
     config = load_config(write_config())
     bank = PromptBank(("cat", "dog"), ())
-    prompts = embed_prompts(config.backbones[0], bank, plan_scorers(config.resources, 4))
+    prompts = embed_prompts(
+        config.backbones[0], bank, plan_scorers(config.resources, 4, {"CPU": 1})
+    )
     assert isinstance(prompts.texts, ray.ObjectRef)
     texts = ray.get(prompts.texts)
     assert texts.singleton.shape == texts.auxiliary.shape
     assert texts.compound.shape == (0, texts.singleton.shape[1])
-
-
-@pytest.mark.parametrize(
-    ("resources", "shards", "expected"),
-    [
-        ({}, 100, (2, 1.0)),
-        ({"gpus_per_scorer": 0.25}, 100, (8, 0.25)),
-        ({"gpus_per_scorer": 0.25}, 3, (3, 0.25)),
-        ({"gpus_per_scorer": 0}, 100, (2, 0.0)),
-        ({"gpus_per_scorer": 0, "scorers": 3}, 100, (3, 0.0)),
-    ],
-)
-def test_scorers_use_what_the_cluster_has(
-    resources: dict[str, Any], shards: int, expected: tuple[int, float]
-) -> None:
-    plan = plan_scorers(ResourcesConfig.model_validate(resources), shards)
-    assert (plan.actors, plan.gpus) == expected
-
-
-@pytest.mark.parametrize(
-    ("resources", "reason"),
-    [
-        ({"gpus_per_scorer": 3}, "asks for 3 GPUs, the cluster has 2"),
-        ({"gpus_per_scorer": 0.5, "scorers": 5}, "5 actors with 0.5 GPUs each"),
-    ],
-)
-def test_what_the_cluster_cannot_hold_is_refused(resources: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        plan_scorers(ResourcesConfig.model_validate(resources), 100)
