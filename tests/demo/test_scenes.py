@@ -42,7 +42,7 @@ def test_same_seed_gives_the_same_scene() -> None:
 
 
 def test_splits_share_no_seed() -> None:
-    assert set(SPLITS) == {"train", "cooccurrence", "test"}
+    assert set(SPLITS) == {"train", "cooccurrence", "validation", "test"}
     for one, two in combinations(SPLITS.values(), 2):
         assert one.stop <= two.start or two.stop <= one.start
     assert len(SPLITS["test"]) >= 4000

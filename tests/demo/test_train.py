@@ -10,7 +10,7 @@ from sparc_dist.demo import train
 from sparc_dist.demo.model import MODEL_NAME, load_tiny_model, new_model
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 
-SCENES, SIDE = 96, 64
+SCENES, SIDE = 64, 64
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def test_unknown_words_replace_neither_start_nor_end(
 
 
 def test_training_lowers_the_loss(corpus: train.Corpus) -> None:
-    _, losses = train.train(corpus, epochs=25, seed=1)
-    assert len(losses) == 25
+    _, losses = train.train(corpus, epochs=16, seed=1)
+    assert len(losses) == 16
     assert np.mean(losses[-3:]) < losses[0] - 0.2
 
 

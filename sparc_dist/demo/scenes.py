@@ -1,0 +1,195 @@
+"""Scenes of several objects, drawn from a seed: image, labels and captions.
+
+Themes make some classes occur together; objects from elsewhere, occlusion, clutter, light,
+blur and noise make them as unreliable as photos are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from sparc_dist.demo.captions import Mention, describe
+from sparc_dist.demo.looks import render
+from sparc_dist.demo.objects import ANY, CLASSES, Colour, draw_object, shade
+
+T = TypeVar("T")
+
+# Seeds of the splits. They never overlap, so no scene is in two of them.
+SPLITS: dict[str, range] = {
+    "train": range(0, 1_000_000),
+    "cooccurrence": range(1_000_000, 1_100_000),
+    "validation": range(2_000_000, 2_100_000),  # scenes and model were tuned on these,
+    "test": range(3_000_000, 3_100_000),  # and these looked at when that was done
+}
+CAPTIONS = 6  # captions a scene, as several people would write them
+_MIN_VISIBLE = 0.4  # share of an object's pixels that must show for it to count as present
+_SHAPES = ((160, 120), (160, 120), (120, 160), (176, 112), (136, 136))  # width, height
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A setting: how it is named, its two background colours, what is found there."""
+
+    place: str
+    upper: Colour
+    lower: Colour
+    classes: tuple[str, ...]
+
+
+THEMES = (
+    Theme("on the street", (165, 190, 215), (110, 110, 112),
+          ("car", "car", "bus", "bicycle", "traffic light", "fire hydrant", "house", "person")),
+    Theme("in the living room", (215, 200, 175), (150, 110, 75),
+          ("sofa", "sofa", "lamp", "clock", "potted plant", "cat", "cat", "dog")),
+    Theme("in the kitchen", (225, 225, 210), (185, 150, 110),
+          ("bottle", "cup", "apple", "banana", "cake", "pizza", "cup")),
+    Theme("at the sea", (150, 200, 235), (55, 110, 165),
+          ("boat", "boat", "bird", "umbrella", "fish", "fish", "person")),
+    Theme("on the farm", (175, 205, 225), (120, 150, 70),
+          ("sheep", "sheep", "horse", "horse", "house", "tree", "dog")),
+    Theme("in the park", (160, 205, 235), (85, 150, 75),
+          ("bench", "tree", "kite", "person", "bird", "bench", "kite", "bicycle")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Habit:
+    """How many objects a scene has, and the share of them that come from any theme."""
+
+    fewest: int
+    most: int
+    off_theme: float
+
+    def cast(self, theme: Theme, rng: np.random.Generator) -> list[str]:
+        """The classes of a scene's objects, one by one."""
+        number = int(rng.integers(self.fewest, self.most + 1))
+        pools = [CLASSES if rng.random() < self.off_theme else theme.classes for _ in range(number)]
+        return [_pick(pool, rng) for pool in pools]
+
+
+# A CLIP is trained on pictures of all kinds, often of one main thing, in which most classes meet
+# most others; the data set it is then used on is more crowded and has habits of its own.
+_WEB = Habit(1, 4, 0.5)
+_TARGET = Habit(2, 6, 0.12)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An RGB image, the sorted indices into CLASSES of what can be seen in it, and captions."""
+
+    image: Image.Image
+    labels: tuple[int, ...]
+    captions: tuple[str, ...]
+
+    @property
+    def caption(self) -> str:
+        """The first of the captions."""
+        return self.captions[0]
+
+
+def draw_scene(seed: int) -> Scene:
+    """The scene of a seed: the same pixels, labels and captions each time."""
+    rng = np.random.default_rng(seed)
+    theme = _pick(THEMES, rng)
+    canvas = _Canvas(_background(theme if rng.random() < 0.7 else _pick(THEMES, rng), rng))
+    _populate(canvas, (_WEB if seed in SPLITS["train"] else _TARGET).cast(theme, rng), rng)
+    seen = canvas.seen()
+    image, looks = render(canvas.image, rng)
+    captions = tuple(describe(seen, theme.place, looks, rng) for _ in range(CAPTIONS))
+    labels = sorted(CLASSES.index(mention.name) for mention in seen)
+    return Scene(image, tuple(labels), captions)
+
+
+def _pick(choices: Sequence[T], rng: np.random.Generator) -> T:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _background(theme: Theme, rng: np.random.Generator) -> Image.Image:
+    """Two colour fields with a gradient each, and faint shapes on them."""
+    width, height = _pick(_SHAPES, rng)
+    horizon = int(height * rng.uniform(0.3, 0.7))
+    fall = np.linspace(-1, 1, height)[:, None, None] * rng.normal(0, 18)
+    fields = np.empty((height, width, 3))
+    fields[:horizon] = np.add(theme.upper, rng.normal(0, 20, 3))
+    fields[horizon:] = np.add(theme.lower, rng.normal(0, 20, 3))
+    image = Image.fromarray(np.clip(fields + fall, 0, 255).astype(np.uint8))
+    draw = ImageDraw.Draw(image, "RGBA")
+    for _ in range(int(rng.integers(2, 8))):
+        x, y = rng.uniform(0, width), rng.uniform(0, height)
+        spread = rng.uniform(4, 40, 2)
+        tint = (*_pick(ANY, rng), int(rng.integers(25, 90)))
+        figure = draw.rectangle if rng.random() < 0.5 else draw.ellipse
+        figure((x, y, x + float(spread[0]), y + float(spread[1])), fill=tint)
+    return image
+
+
+class _Canvas:
+    """A picture in the making that knows which object each pixel shows."""
+
+    def __init__(self, image: Image.Image) -> None:
+        self.image = image
+        self._owner = np.full((image.height, image.width), -1)
+        self._names: list[str | None] = []
+        self._areas: list[int] = []
+
+    def paste(self, sprite: Image.Image, name: str | None, left: int, top: int) -> None:
+        """Puts an RGBA sprite in front of the rest; no name: clutter."""
+        solid = np.asarray(sprite.getchannel("A")) > 127
+        y0, x0 = max(top, 0), max(left, 0)
+        window = self._owner[y0 : max(top + sprite.height, 0), x0 : max(left + sprite.width, 0)]
+        rows, columns = window.shape
+        shown = solid[y0 - top :, x0 - left :][:rows, :columns]
+        window[shown] = len(self._names)
+        self._names.append(name)
+        self._areas.append(int(solid.sum()))
+        self.image.paste(sprite, (left, top), sprite)
+
+    def seen(self) -> list[Mention]:
+        """The classes of which at least one object shows enough of itself."""
+        shown = np.bincount(self._owner[self._owner >= 0], minlength=len(self._names))
+        found: dict[str, list[int]] = {}
+        for name, area, pixels in zip(self._names, self._areas, shown, strict=True):
+            if name is not None and pixels >= _MIN_VISIBLE * area > 0:
+                found.setdefault(name, []).append(int(pixels))
+        total = self._owner.size
+        return [Mention(name, len(each), sum(each) / total) for name, each in found.items()]
+
+
+def _populate(canvas: _Canvas, names: Sequence[str], rng: np.random.Generator) -> None:
+    """Pastes the objects, far ones first, and clutter in front."""
+    width, height = canvas.image.size
+    for name, depth in zip(names, np.sort(rng.random(len(names))), strict=True):
+        size = min(width, height) * rng.uniform(0.28, 0.5) * (1 + 0.5 * depth)
+        sprite = _sprite(name, size, rng)
+        centre = height * (0.3 + 0.5 * depth + rng.normal(0, 0.12))
+        left = int(rng.uniform(-0.15, 1.15) * (width - sprite.width))
+        canvas.paste(sprite, name, left, int(centre - sprite.height / 2))
+    for _ in range(int(rng.integers(0, 3))):
+        sprite = _blob(rng)
+        canvas.paste(sprite, None, int(rng.integers(-10, width)), int(rng.integers(-10, height)))
+
+
+def _sprite(name: str, size: float, rng: np.random.Generator) -> Image.Image:
+    """One object at about the size in pixels, stretched, mirrored and turned a little."""
+    sprite = draw_object(name, int(size * 1.6), rng)  # drawn larger, so that edges come out soft
+    if rng.random() < 0.5:
+        sprite = sprite.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    if rng.random() < 0.7:
+        angle = float(rng.normal(0, 10))
+        sprite = sprite.rotate(angle, Image.Resampling.BILINEAR, expand=True)
+    stretch = float(np.exp(rng.normal(0, 0.12)))
+    wide, tall = sprite.width / 1.6 * stretch, sprite.height / 1.6 / stretch
+    return sprite.resize((max(4, int(wide)), max(4, int(tall))), Image.Resampling.BILINEAR)
+
+
+def _blob(rng: np.random.Generator) -> Image.Image:
+    """A nameless shape that hides what is behind it."""
+    wide, tall = (int(side) for side in rng.integers(6, 42, 2))
+    sprite = Image.new("RGBA", (wide, tall))
+    colour = shade(_pick(ANY, rng), float(rng.uniform(0.6, 1.3)))
+    corners = rng.uniform(0, 1, (int(rng.integers(3, 7)), 2)) * (wide, tall)
+    ImageDraw.Draw(sprite).polygon([(float(x), float(y)) for x, y in corners], fill=colour)
+    return sprite
