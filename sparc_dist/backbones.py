@@ -11,10 +11,10 @@ import open_clip
 import torch
 from numpy.typing import NDArray
 
+from sparc_dist.checkpoints import create_model
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.demo import model as tiny
-from sparc_dist.errors import UserError
 from sparc_dist.prompts.bank import PromptBank
 
 Float32 = NDArray[np.float32]
@@ -41,7 +41,7 @@ class Backbone:
             tiny.register()
             self.model = tiny.load_tiny_model()
         else:
-            self.model = _load(config)
+            self.model = create_model(config)
         self.device = torch.device(device)
         self.model.to(self.device).eval()
         self.tokenizer = open_clip.get_tokenizer(config.model)
@@ -123,35 +123,3 @@ class Scorer:
         images = self.backbone.encode_images(pixels, batch_size)
         singleton, auxiliary, compound = ((images @ rows.T).cpu().numpy() for rows in self._texts)
         return Scores(singleton, auxiliary, compound), images.cpu().numpy()
-
-
-def _load(config: BackboneConfig) -> torch.nn.Module:
-    if config.model not in open_clip.list_models():
-        raise UserError(
-            f"Backbone {config.name}: open_clip knows no model {config.model}; "
-            "check its spelling against open_clip.list_models()."
-        )
-    _check_activation(config)
-    try:
-        model: torch.nn.Module = open_clip.create_model(
-            config.model, pretrained=config.weights, force_image_size=config.image_size
-        )
-    except Exception as error:  # the hub, torch and open_clip each raise their own
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"Backbone {config.name}: the weights {config.weights} of {config.model} cannot be "
-            f"loaded ({reason}); name a checkpoint file of that model under `weights`."
-        ) from None
-    return model
-
-
-def _check_activation(config: BackboneConfig) -> None:
-    """open_clip only warns when weights meet the wrong activation, and the scores are wrong."""
-    tag = open_clip.get_pretrained_cfg(config.model, config.weights or "")
-    quick = open_clip.get_model_config(config.model).get("quick_gelu", False)
-    if tag and tag.get("quick_gelu", False) != quick:
-        plain = config.model.removesuffix("-quickgelu")
-        raise UserError(
-            f"Backbone {config.name}: the weights {config.weights} give wrong scores under "
-            f"{config.model}; write model: {plain if quick else plain + '-quickgelu'}."
-        )

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from sparc_dist import __version__
-from sparc_dist.config import load_config
+from sparc_dist import __version__, commands
 from sparc_dist.errors import UserError
 
 EPILOG = """\
@@ -48,14 +47,22 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"sparc-dist {__version__}")
     top.add_argument("--verbose", action="store_true", help="log what goes on inside")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_demo_parser, _run_parser, _fuse_parser, _bench_parser):
-        add(commands)
+    group = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (
+        _demo_parser,
+        _label_parser,
+        _run_parser,
+        _datasets_parser,
+        _prompts_parser,
+        _fuse_parser,
+        _bench_parser,
+    ):
+        add(group)
     return top
 
 
-def _command(commands: Any, name: str, does: Any, summary: str, text: str) -> Any:
-    command = commands.add_parser(
+def _command(group: Any, name: str, does: Any, summary: str, text: str) -> Any:
+    command = group.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
@@ -66,7 +73,7 @@ def _command(commands: Any, name: str, does: Any, summary: str, text: str) -> An
     return command
 
 
-def _demo_parser(commands: Any) -> None:
+def _demo_parser(group: Any) -> None:
     text = """\
 Draws some 2,000 scenes with a fixed seed, takes compound prompts from the labels of other
 scenes, and runs the whole pipeline on them with the small CLIP that this package carries.
@@ -75,7 +82,9 @@ Needs neither weights nor internet; takes about a minute or two on two cores.
 example:
   sparc-dist demo --out demo
 """
-    command = _command(commands, "demo", _demo, "see the whole of SPARC work on drawn scenes", text)
+    command = _command(
+        group, "demo", commands.demo, "see the whole of SPARC work on drawn scenes", text
+    )
     command.add_argument(
         "--out", default="sparc-demo", metavar="DIR", help="where all goes (default: %(default)s)"
     )
@@ -88,7 +97,7 @@ example:
     )
 
 
-def _run_parser(commands: Any) -> None:
+def _run_parser(group: Any) -> None:
     text = """\
 Scores every data set of CONFIG under every backbone, fuses, and writes final scores, metrics
 and a report below the config's `output`. Started again, it does only what is missing.
@@ -97,7 +106,7 @@ a config:
   output: runs/pets
   datasets:
     - name: pets
-      kind: folder              # or manifest: a .parquet or .csv with uri and labels
+      kind: folder              # see sparc-dist datasets for the others
       images: photos
       classes: [cat, dog, sofa]
       prompts: {source: all-pairs}
@@ -107,12 +116,61 @@ a config:
 Relative paths are relative to the config file. RAY_ADDRESS names a cluster to run on; without
 it a small Ray is started here.
 """
-    command = _command(commands, "run", _run, "run a config: images in, final scores out", text)
+    command = _command(
+        group, "run", commands.run, "run a config: images in, final scores out", text
+    )
     command.add_argument("config", metavar="CONFIG", help="a YAML file")
     command.add_argument("--output", metavar="URL", help="instead of the config's `output`")
 
 
-def _fuse_parser(commands: Any) -> None:
+def _label_parser(group: Any) -> None:
+    text = """\
+Scores every image below FOLDER against all pairs of the classes, prints the likeliest classes of
+the first images and writes those of all to DIR/labels.csv. A score is in standard deviations over
+the images of the folder: it ranks images and classes, and is no probability.
+
+example:
+  sparc-dist label photos --classes "cat,dog,sofa"
+
+The model's weights come from the hub on first use; without internet, name a checkpoint file with
+--weights, or try the small model of this package with --model sparc-tiny.
+"""
+    command = _command(group, "label", commands.label, "say which classes your images show", text)
+    command.add_argument("folder", metavar="FOLDER", help="a folder of images, or its URL")
+    command.add_argument(
+        "--classes", required=True, metavar="NAMES", help="class names, with commas between them"
+    )
+    command.add_argument(
+        "--model", default="ViT-B-16-quickgelu", metavar="NAME", help="(default: %(default)s)"
+    )
+    command.add_argument(
+        "--weights", metavar="TAG|FILE", help="an open_clip tag or a file (default: openai)"
+    )
+    command.add_argument(
+        "--out", default="sparc-labels", metavar="DIR", help="(default: %(default)s)"
+    )
+    command.add_argument(
+        "--top", type=_positive, default=3, metavar="K", help="classes per image (default: 3)"
+    )
+
+
+def _datasets_parser(group: Any) -> None:
+    text = "Lists every `kind` a config may name, what it needs on disk and where that comes from."
+    _command(group, "datasets", commands.datasets, "list the kinds of data sets", text)
+
+
+def _prompts_parser(group: Any) -> None:
+    text = """\
+Makes the prompt bank of every data set of CONFIG, writes it to the run's DATASET/prompts.parquet
+and prints how many prompts of each kind and origin there are and how many mention each class.
+No image is read and no model is loaded.
+"""
+    command = _command(group, "prompts", commands.prompts, "make and show the prompts", text)
+    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    command.add_argument("--show", action="store_true", help="print every compound prompt too")
+
+
+def _fuse_parser(group: Any) -> None:
     text = """\
 Takes singleton, auxiliary and compound scores and writes DIR/final.parquet, DIR/fusion.json
 and, when there are labels, DIR/metrics.json. Two forms:
@@ -124,7 +182,7 @@ and, when there are labels, DIR/metrics.json. Two forms:
   sparc-dist fuse --authors-dir DIR --dataset VOC2007 --backbone ViT-B16 --out DIR
       the two pickles that the paper's authors publish; nothing in them is run.
 """
-    command = _command(commands, "fuse", _fuse, "fuse score matrices that already exist", text)
+    command = _command(group, "fuse", commands.fuse, "fuse score matrices that already exist", text)
     command.add_argument("--scores", metavar="FILE.npz")
     command.add_argument("--prompts", metavar="FILE.json")
     command.add_argument("--authors-dir", metavar="DIR")
@@ -139,13 +197,13 @@ and, when there are labels, DIR/metrics.json. Two forms:
     )
 
 
-def _bench_parser(commands: Any) -> None:
+def _bench_parser(group: Any) -> None:
     text = """\
 Makes up the scores of 2,000 images for 80 classes and 1,500 compound prompts, reduces them with
 the pipeline on Ray and with straightforward NumPy in memory, checks that both agree, and prints
 the two times with their ratio. Machines differ and are shared: compare ratios, not times.
 """
-    command = _command(commands, "bench", _bench, "time the reduce beside plain NumPy", text)
+    command = _command(group, "bench", commands.bench, "time the reduce beside plain NumPy", text)
     for name, default in (("images", 2000), ("classes", 80), ("prompts", 1500)):
         command.add_argument(
             f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)"
@@ -157,67 +215,6 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
-
-
-def _demo(options: argparse.Namespace) -> int:
-    from sparc_dist.demo.run import write_demo
-
-    return _run_config(write_demo(options.out, options.images), None)
-
-
-def _run(options: argparse.Namespace) -> int:
-    return _run_config(options.config, options.output)
-
-
-def _run_config(path: str, output: str | None) -> int:
-    # Ray and torch take seconds to import; a config with a typo should not wait for them.
-    config = load_config(path, output)
-    from sparc_dist.pipeline.run import run
-    from sparc_dist.report import write_report
-
-    outcome = run(config)
-    if outcome.nothing_to_do:
-        print("The run was finished before; nothing was missing.", file=sys.stderr)
-    results = write_report(outcome.layout.root)
-    from sparc_dist.report.tables import to_markdown
-
-    print(to_markdown(results))
-    print(f"Scores, metrics and report are in {outcome.layout.root}")
-    print(f"Open {outcome.layout.report}/index.html")
-    return 1 if outcome.failures else 0
-
-
-def _fuse(options: argparse.Namespace) -> int:
-    from sparc_dist.core.fusion import Method
-    from sparc_dist.fuse import fuse
-    from sparc_dist.matrices import read_authors, read_npz
-
-    npz = (options.scores, options.prompts)
-    authors = (options.authors_dir, options.dataset, options.backbone)
-    if all(npz) and not any(authors):
-        matrices = read_npz(*npz)
-    elif all(authors) and not any(npz):
-        matrices = read_authors(*authors)
-    else:
-        raise UserError(
-            "Give either --scores and --prompts, or --authors-dir, --dataset and --backbone."
-        )
-    metrics = fuse(matrices, Method(), options.out, options.empty_class)
-    if metrics is None:
-        print("There are no labels, so no mAP can be had.")
-    else:
-        for name in ("zsclip", "debiased", "sparc"):
-            value = metrics[name]["mAP"]
-            print(f"{name:>8}  mAP {'–' if value is None else f'{value:.4f}'}")
-    print(f"Final scores are in {options.out}/final.parquet")
-    return 0
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from sparc_dist.pipeline.bench import bench_reduce
-
-    print(bench_reduce(options.images, options.classes, options.prompts))
-    return 0
 
 
 if __name__ == "__main__":

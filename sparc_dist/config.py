@@ -23,7 +23,15 @@ from pydantic import (
 from sparc_dist import storage
 from sparc_dist.core.fusion import Method
 from sparc_dist.errors import UserError
+from sparc_dist.prompts.compound import PairTemplate
 from sparc_dist.prompts.matching import words_of
+
+#: Of the official data sets: the direction of pairs and the input side of ResNets.
+PRESETS = {
+    "voc2007": ("forward", 512),
+    "coco2014": ("either", 448),
+    "nuswide": ("either", 448),
+}
 
 #: Names become folders of the run, so they must be plain.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
@@ -35,49 +43,99 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
+class LLMConfig(Section):
+    """An OpenAI-compatible endpoint; its key is taken from an environment variable.
+
+    sentences: ask it for descriptive prompts on top of the formulaic ones.
+    """
+
+    base_url: str = Field(pattern=r"^https?://[^\s@]+$")
+    model: str
+    key_env: str = "OPENAI_API_KEY"
+    timeout_seconds: float = Field(60, gt=0, le=3600)
+    sentences: bool = True
+
+
 class PromptsConfig(Section):
     """Where a data set's compound prompts come from.
 
-    source: ``labels`` (co-occurrence in the label table ``labels``), ``all-pairs`` or ``none``.
-    descriptive: a text file with one more prompt a line.
+    source: ``training`` (co-occurrence in the data set's own training labels), ``labels`` (in the
+    table ``labels``), ``list`` (the file ``sets`` with a pair or triplet of class names a line),
+    ``llm`` (pairs that the LLM finds plausible), ``all-pairs``, ``random`` (the control: each
+    class with random characters) or ``none``.
+    templates: of pairs. descriptive: a text file with one more prompt a line.
     """
 
-    source: Literal["labels", "all-pairs", "none"] = "all-pairs"
+    source: Literal["training", "labels", "list", "llm", "all-pairs", "random", "none"]
     labels: str | None = None
+    sets: str | None = None
     direction: Literal["either", "forward"] = "either"
     tau2: float = Field(0.05, ge=0, lt=1)
     tau3: float = Field(0.025, ge=0, lt=1)
+    templates: tuple[PairTemplate, ...] = Field(("and",), min_length=1)
+    random_per_class: int = Field(30, ge=1, le=1000)
+    seed: int = 0
     descriptive: str | None = None
+    llm: LLMConfig | None = None
 
     @model_validator(mode="after")
-    def _labels_go_with_their_source(self) -> PromptsConfig:
-        if self.source == "labels" and self.labels is None:
-            raise ValueError("source: labels needs `labels`, a Parquet or CSV table with labels")
-        if self.source != "labels" and self.labels is not None:
-            raise ValueError("`labels` is only read with source: labels; set that or remove it")
+    def _files_go_with_their_source(self) -> PromptsConfig:
+        needs = {"labels": "a Parquet or CSV table", "sets": "a text file", "llm": "an endpoint"}
+        sources = {"labels": "labels", "sets": "list", "llm": "llm"}
+        for key, source in sources.items():
+            given = getattr(self, key) is not None
+            if self.source == source and not given:
+                raise ValueError(f"source: {source} needs `{key}`, {needs[key]}")
+            if given and self.source != source and key != "llm":
+                raise ValueError(
+                    f"`{key}` is only read with source: {source}; set that or remove it"
+                )
         return self
 
 
 class DatasetConfig(Section):
     """Images and class names.
 
-    kind: ``manifest`` (``images`` is a Parquet or CSV table with a column ``uri``, and optionally
-    ``image_id`` and ``labels``) or ``folder`` (``images`` is a folder, searched with all below).
-    classes: a list of names, or a text file with one name a line.
+    kind: as ``sparc-dist datasets`` lists them. images: a table, a folder or tar files, as the
+    kind needs. classes: a list of names, or a text file with one name a line; the official data
+    sets have their own. resnet_size: the input side of ResNet backbones.
     """
 
     name: Name
-    kind: Literal["manifest", "folder"] = "manifest"
+    kind: Literal["manifest", "folder", "webdataset", "voc2007", "coco2014", "nuswide"]
     images: str
-    classes: tuple[str, ...] | str
-    prompts: PromptsConfig = PromptsConfig()
+    classes: tuple[str, ...] | str | None = None
+    prompts: PromptsConfig
+    resnet_size: int | None = Field(None, ge=32, le=4096)
 
-    @field_validator("classes")
+    @model_validator(mode="before")
     @classmethod
-    def _names_are_names(cls, classes: tuple[str, ...] | str) -> tuple[str, ...] | str:
-        if not isinstance(classes, str):
-            check_classes(classes)
-        return classes
+    def _fill_in_the_kinds_preset(cls, raw: Any) -> Any:
+        """The paper's setting of the official data sets; all pairs where nothing is known."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("prompts", {}), dict):
+            return raw
+        raw = {"kind": "manifest", **raw}
+        preset = PRESETS.get(str(raw["kind"]))
+        source, direction = ("training", preset[0]) if preset else ("all-pairs", "either")
+        prompts = {"source": source, "direction": direction, **raw.get("prompts", {})}
+        if preset:
+            raw = {"resnet_size": preset[1], **raw}
+        return {**raw, "prompts": prompts}
+
+    @model_validator(mode="after")
+    def _classes_fit_the_kind(self) -> DatasetConfig:
+        official = self.kind in PRESETS
+        if official and self.classes is not None:
+            raise ValueError(f"kind: {self.kind} has its own classes; remove `classes`")
+        if not official and self.classes is None:
+            raise ValueError("`classes` is missing; list the names, or name a file with them")
+        if not official and self.prompts.source == "training":
+            raise ValueError(
+                f"kind: {self.kind} has no training labels; write source: labels with a table"
+            )
+        if isinstance(self.classes, tuple):
+            check_classes(self.classes)
+        return self
 
 
 class BackboneConfig(Section):
@@ -107,6 +165,12 @@ class BackboneConfig(Section):
                 f"write model: {self.model}-quickgelu"
             )
         return self
+
+    def sized(self, resnet_size: int | None) -> BackboneConfig:
+        """This backbone on a data set that wants its ResNets at another input size."""
+        if self.image_size is not None or not self.model.startswith("RN"):
+            return self
+        return self.model_copy(update={"image_size": resnet_size})
 
 
 class MethodConfig(Section):
@@ -235,7 +299,7 @@ def resolve(config: Config, base: str) -> Config:
         prompts = dataset.prompts.model_copy(
             update={
                 key: at(url)
-                for key in ("labels", "descriptive")
+                for key in ("labels", "sets", "descriptive")
                 if (url := getattr(dataset.prompts, key)) is not None
             }
         )
@@ -245,7 +309,7 @@ def resolve(config: Config, base: str) -> Config:
         datasets.append(dataset.model_copy(update=update))
     backbones = [
         backbone.model_copy(update={"weights": at(backbone.weights)})
-        if backbone.weights and _is_file_name(backbone.weights)
+        if backbone.weights and is_file_name(backbone.weights)
         else backbone
         for backbone in config.backbones
     ]
@@ -258,7 +322,7 @@ def resolve(config: Config, base: str) -> Config:
     )
 
 
-def _is_file_name(weights: str) -> bool:
+def is_file_name(weights: str) -> bool:
     """A checkpoint file rather than an open_clip tag."""
     return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
 

@@ -60,6 +60,11 @@ class DatasetLayout:
         return join(self.root, "prompts.parquet")
 
     @property
+    def replies(self) -> str:
+        """The folder of an LLM's replies, one JSON a question."""
+        return join(self.root, "llm")
+
+    @property
     def marker(self) -> str:
         """Written last: images and prompts are ready. Holds their counts and hash."""
         return join(self.root, "dataset.json")

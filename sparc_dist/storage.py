@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from sparc_dist.errors import UserError
+
 
 def absolute(url: str, base: str) -> str:
     """``url`` as it is when absolute, else below ``base``; local paths without dots."""
@@ -76,11 +78,31 @@ def files_below(url: str) -> Iterator[str]:
             yield below
 
 
+def part(url: str, offset: int, size: int) -> str:
+    """The URL of some bytes of a file, as of an image in a tar."""
+    return f"{url}#bytes={offset}+{size}"
+
+
 def read_bytes(url: str) -> bytes:
-    """The content of a file."""
+    """The content of a file, or of a part of one."""
+    url, _, wanted = url.partition("#bytes=")
     fs, path = fsspec.core.url_to_fs(url)
-    content: bytes = fs.cat_file(path)
-    return content
+    if wanted:
+        offset, size = (int(number) for number in wanted.split("+"))
+        content: bytes = fs.cat_file(path, start=offset, end=offset + size)
+        return content
+    whole: bytes = fs.cat_file(path)
+    return whole
+
+
+def read_lines(url: str) -> list[str]:
+    """The lines of a text file."""
+    try:
+        return read_bytes(url).decode("utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"There is no file {url}; check the path.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{url} is not UTF-8 text; save it as such.") from None
 
 
 def write_bytes(url: str, content: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -15,6 +16,7 @@ from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.compound import all_pairs
+from tests.openai_form import write_openai_form
 
 CLASSES = ("cat", "potted plant", "bus")
 SMALL = "ViT-S-32-alt"
@@ -99,3 +101,109 @@ def test_weights_under_the_wrong_activation_are_refused() -> None:
     config = BackboneConfig(name="b", model="ViT-B-32", weights="metaclip_400m")
     with pytest.raises(UserError, match="write model: ViT-B-32-quickgelu"):
         Backbone(config)
+
+
+@pytest.fixture(scope="module")
+def openai_form(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as OpenAI publishes them: a TorchScript archive in half precision."""
+    torch.manual_seed(1)
+    model = open_clip.create_model("RN50-quickgelu", load_weights=False).eval()
+    return write_openai_form(model, tmp_path_factory.mktemp("openai") / "RN50.pt")
+
+
+def resnet(weights: Path, image_size: int | None = None) -> Backbone:
+    config = BackboneConfig(
+        name="r", model="RN50-quickgelu", weights=str(weights), image_size=image_size
+    )
+    return Backbone(config)
+
+
+def test_a_checkpoint_of_openais_form(openai_form: Path) -> None:
+    backbone = resnet(openai_form)
+    torch.manual_seed(1)
+    expected = open_clip.create_model("RN50-quickgelu", load_weights=False).eval()
+    open_clip.convert_weights_to_fp16(expected)
+    expected.float()
+    pixels = noise(1, 224)
+    batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+    mean, std = (
+        torch.tensor(v).view(1, 3, 1, 1)
+        for v in (expected.visual.image_mean, expected.visual.image_std)
+    )
+    with torch.inference_mode():
+        image = expected.encode_image((batch - mean) / std, normalize=True)
+    np.testing.assert_allclose(backbone.encode_images(pixels, 1), image, atol=1e-5)
+
+
+def test_a_resnet_at_its_own_size_is_open_clips_to_the_bit(openai_form: Path) -> None:
+    pixels = noise(1, 224)
+    forced = resnet(openai_form, 224).encode_images(pixels, 1)
+    assert torch.equal(forced, resnet(openai_form).encode_images(pixels, 1))
+
+
+@pytest.mark.parametrize("size", [448, 512])
+def test_a_larger_resnet_agrees_with_an_attention_pool_computed_by_hand(
+    openai_form: Path, size: int
+) -> None:
+    backbone, native = resnet(openai_form, size), resnet(openai_form)
+    assert backbone.image_size == size
+    features: list[torch.Tensor] = []
+    pool = backbone.model.visual.attnpool
+    pool.register_forward_pre_hook(lambda module, inputs: features.append(inputs[0]))
+    found = backbone.encode_images(noise(1, size), 1)
+    (grid,) = features
+    positions = native.model.visual.attnpool.positional_embedding.detach().double()
+    expected = attention_pool(pool, grid.double(), enlarged(positions, size // 32))
+    np.testing.assert_allclose(found, expected / expected.norm(), atol=1e-5)
+
+
+def enlarged(positions: torch.Tensor, side: int) -> torch.Tensor:
+    """Position embeddings (1 + 7², d) on a larger grid, by Keys' cubic kernel as a matrix."""
+
+    def kernel(x: float) -> float:
+        x = abs(x)
+        if x < 1:
+            return 1.25 * x**3 - 2.25 * x**2 + 1
+        return -0.75 * (x**3 - 5 * x**2 + 8 * x - 4) if x < 2 else 0.0
+
+    matrix = torch.zeros(side, 7, dtype=torch.float64)
+    for row in range(side):
+        centre = (row + 0.5) * 7 / side - 0.5
+        for tap in range(int(np.floor(centre)) - 1, int(np.floor(centre)) + 3):
+            matrix[row, min(max(tap, 0), 6)] += kernel(centre - tap)
+    grid = positions[1:].reshape(7, 7, -1)
+    larger = torch.einsum("ai,bj,ijd->abd", matrix, matrix, grid)
+    return torch.cat([positions[:1], larger.reshape(side * side, -1)])
+
+
+def attention_pool(pool: Any, grid: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Attention of the mean over all places, written out; grid (1, d, side, side)."""
+    places = grid.flatten(2)[0].T
+    tokens = torch.cat([places.mean(0, keepdim=True), places]) + positions
+    weights: dict[str, torch.Tensor] = {
+        name: value.detach().double() for name, value in pool.named_parameters()
+    }
+
+    def project(name: str, values: torch.Tensor) -> torch.Tensor:
+        return values @ weights[f"{name}_proj.weight"].T + weights[f"{name}_proj.bias"]
+
+    heads = int(pool.num_heads)
+    query = project("q", tokens[:1]).view(heads, -1)
+    keys, values = (project(n, tokens).view(len(tokens), heads, -1) for n in ("k", "v"))
+    attention = torch.softmax(
+        torch.einsum("hd,nhd->hn", query, keys) / query.shape[1] ** 0.5, dim=1
+    )
+    pooled: torch.Tensor = torch.einsum("hn,nhd->hd", attention, values).reshape(1, -1)
+    return project("c", pooled)
+
+
+def test_a_resnets_size_must_fit_its_stride(openai_form: Path) -> None:
+    with pytest.raises(UserError, match="multiple of 32, and 450 is not"):
+        resnet(openai_form, 450)
+
+
+def test_a_vit_at_a_forced_size(checkpoint: Path) -> None:
+    config = BackboneConfig(name="s", model=SMALL, weights=str(checkpoint), image_size=96)
+    backbone = Backbone(config)
+    assert backbone.image_size == 96
+    assert backbone.encode_images(noise(2, 96), 2).shape[0] == 2

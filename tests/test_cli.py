@@ -36,7 +36,9 @@ def test_version() -> None:
     assert sparc_dist("--version").stdout == f"sparc-dist {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "run", "fuse", "bench"])
+@pytest.mark.parametrize(
+    "command", ["demo", "label", "run", "datasets", "prompts", "fuse", "bench"]
+)
 def test_help_reads_like_a_manual_page(command: str) -> None:
     text = sparc_dist(command, "--help").stdout
     assert f"sparc-dist {command}" in text
@@ -191,3 +193,55 @@ def test_bench_prints_a_ratio_and_that_both_ways_agree(cluster: str) -> None:
     assert "ratio pipeline / plain:" in done.stdout
     difference = float(done.stdout.rsplit(maxsplit=1)[-1])
     assert difference < 1e-5
+
+
+def test_datasets_lists_every_kind_with_its_needs() -> None:
+    text = sparc_dist("datasets").stdout
+    for kind in ("voc2007", "coco2014", "nuswide", "folder", "manifest", "webdataset"):
+        assert f"{kind}\n" in text
+    assert "instances_{train,val}2014.json" in text
+    assert text.count("needs  ") == text.count("from   ") == 6
+
+
+def test_prompts_are_made_and_shown_without_images_or_models(
+    tmp_path: Path, write_config: Callable[..., str]
+) -> None:
+    config = write_config({"images": "nowhere", "classes": ["cat", "dog", "sofa"]})
+    done = sparc_dist("prompts", config, "--show")
+    assert done.returncode == 0, done.stderr
+    assert "compound   3: 3 pair" in done.stdout
+    assert "fewer than 4: cat (2), dog (2), sofa (2)" in done.stdout
+    assert "  cat and sofa\n" in done.stdout
+    table = pq.read_table(tmp_path / "run" / "scenes" / "prompts.parquet")
+    assert table["text"].to_pylist()[-1] == "dog and sofa"
+
+
+def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) -> None:
+    photos = tmp_path / "my photos"
+    photos.mkdir()
+    for path in sorted(scenes.iterdir())[:24]:
+        (photos / f"Hôtel {path.name}").write_bytes(path.read_bytes())
+    (photos / "broken.jpg").write_bytes(b"no")
+    out = tmp_path / "out"
+    options = ("--classes", "cat, pizza,traffic light", "--model", "sparc-tiny", "--out", out)
+    done = sparc_dist("label", photos, *options, "--top", 2, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert "… and 4 more" in done.stdout
+    assert "1 of 25 images could not be read." in done.stdout
+    lines = (out / "labels.csv").read_text().splitlines()
+    assert lines[0] == "image_id,rank,class,score"
+    assert len(lines) == 1 + 24 * 2
+    first, second = (line.split(",") for line in lines[1:3])
+    assert first[0].startswith("Hôtel ")
+    assert first[2] in ("cat", "pizza", "traffic light")
+    assert float(first[3]) >= float(second[3])
+    shown = f"{first[0]}: {first[2]} {float(first[3]):+.1f}, {second[2]} {float(second[3]):+.1f}"
+    assert shown in done.stdout
+
+
+def test_label_says_which_file_is_missing(tmp_path: Path, scenes: Path, cluster: str) -> None:
+    options = ("--classes", "cat,dog", "--weights", tmp_path / "none.pt", "--out", tmp_path / "o")
+    done = sparc_dist("label", scenes, *options, ray=cluster)
+    assert done.returncode == 1
+    assert f"there is no weights file {tmp_path / 'none.pt'}; put the checkpoint" in done.stderr
+    assert "Traceback" not in done.stderr

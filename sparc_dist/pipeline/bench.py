@@ -16,7 +16,7 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.plain import plain_sparc
-from sparc_dist.datasets import IMAGES, write_images
+from sparc_dist.datasets.images import images_table, write_images
 from sparc_dist.layout import RunLayout
 from sparc_dist.pipeline.cluster import cluster
 from sparc_dist.pipeline.reduce_phase import ReducePhase
@@ -92,9 +92,7 @@ def _stored(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
 
 def _images(count: int) -> Iterator[pa.Table]:
     ids = [str(index) for index in range(count)]
-    columns = [pa.array(values, field.type) for values, field in zip(
-        (ids, ids, [None] * count), IMAGES, strict=True)]  # fmt: skip
-    yield pa.table(columns, schema=IMAGES)
+    yield images_table(ids, ids, [None] * count)
 
 
 def _reduce(phase: ReducePhase) -> None:

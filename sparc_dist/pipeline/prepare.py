@@ -8,7 +8,8 @@ import ray
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import image_batches, prompt_bank, write_images
+from sparc_dist.datasets import class_names, open_source, write_images
+from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.layout import DatasetLayout
 from sparc_dist.prompts.bank import PromptBank
 
@@ -17,11 +18,12 @@ from sparc_dist.prompts.bank import PromptBank
 class Prepared:
     """A data set that is ready to be scored. ``sizes``: the number of images of each shard."""
 
-    name: str
+    config: DatasetConfig
     layout: DatasetLayout
     bank: PromptBank
     sizes: list[int]
     labelled: int
+    notes: list[str]
 
     @property
     def images(self) -> int:
@@ -32,17 +34,36 @@ class Prepared:
 def prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> Prepared:
     """Write what is missing of images.parquet, prompts.parquet and their marker."""
     if not storage.exists(layout.marker):
-        # On a worker, because reading a manifest of millions would swell the driver.
-        ray.get(ray.remote(num_cpus=1)(_prepare).remote(dataset, layout, shard_size))
+        _prepare(dataset, layout, shard_size)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
     facts = storage.read_json(layout.marker)
     sizes = storage.row_group_sizes(layout.images)
-    return Prepared(dataset.name, layout, bank, sizes, facts["labelled"])
+    return Prepared(dataset, layout, bank, sizes, facts["labelled"], facts["notes"])
 
 
 def _prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> None:
-    bank = prompt_bank(dataset)
-    counts = write_images(image_batches(dataset, bank.classes), layout.images, shard_size)
+    """On workers, because tables of millions of rows would swell the driver."""
+    task = ray.remote(num_cpus=1)
+    if dataset.prompts.llm is not None:
+        # The endpoint's key is in the driver's environment and must not travel.
+        bank, notes = dataset_bank(dataset, layout)
+    else:
+        bank, notes = ray.get(task(dataset_bank).remote(dataset, layout))
+    counts, found = ray.get(task(_write_images).remote(dataset, layout, shard_size))
     storage.write_table(layout.prompts, bank.to_table())
-    prompts = {"compound": len(bank.compound), "prompts_sha256": bank.sha256}
-    storage.write_json(layout.marker, {**counts, "classes": len(bank.classes), **prompts})
+    facts = {
+        **counts,
+        "classes": len(bank.classes),
+        "compound": len(bank.compound),
+        "prompts_sha256": bank.sha256,
+        "notes": notes + found,
+    }
+    storage.write_json(layout.marker, facts)
+
+
+def _write_images(
+    dataset: DatasetConfig, layout: DatasetLayout, shard_size: int
+) -> tuple[dict[str, int], list[str]]:
+    source = open_source(dataset, class_names(dataset))
+    counts = write_images(source.images(), layout.images, shard_size)
+    return counts, source.notes

@@ -136,7 +136,8 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
     """
     urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
     for dataset in config.datasets:
-        named = (dataset.classes, dataset.prompts.labels, dataset.prompts.descriptive)
+        prompts = dataset.prompts
+        named = (dataset.classes, prompts.labels, prompts.sets, prompts.descriptive)
         urls += [url for url in named if isinstance(url, str)]
     return {url: storage.sha256(url) for url in sorted(set(urls))}
 

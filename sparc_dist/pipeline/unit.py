@@ -63,12 +63,13 @@ class Stages:
 def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[str, Any]:
     """Score and reduce a unit as far as that is not done yet; gives its metrics."""
     unit = data.layout.unit(backbone.name)
-    stages = Stages(f"{data.name} × {backbone.name}", data.images)
+    backbone = backbone.sized(data.config.resnet_size)
+    stages = Stages(f"{data.config.name} × {backbone.name}", data.images)
     counts = _score(config, data, backbone, stages)
     images, errors = sum(c["images"] for c in counts), sum(c["errors"] for c in counts)
     if not images:
         raise UserError(
-            f"None of the {errors} images of {data.name} could be read; "
+            f"None of the {errors} images of {data.config.name} could be read; "
             f"{storage.join(unit.root, 'errors')} says why."
         )
     stages.images = images
@@ -86,7 +87,7 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
         "labelled": data.labelled,
         **{key: counts[0][key] for key in ("weights_sha256", "prompts_sha256")},
         "device": "+".join(sorted({count["device"] for count in counts})),
-        "notes": storage.read_json(unit.fusion)["notes"],
+        "notes": data.notes + storage.read_json(unit.fusion)["notes"],
         "stages": stages.summary(),
     }
     storage.write_json(unit.metrics, metrics)

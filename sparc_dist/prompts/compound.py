@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Direction = Literal["either", "forward"]
+PairTemplate = Literal["and", "or", "with", "next to", "and not"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class CompoundPrompt:
 
     text: str
     class_ids: tuple[int, ...]
-    origin: Literal["pair", "triplet", "descriptive"]
+    origin: Literal["pair", "triplet", "descriptive", "random"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,52 @@ def all_pairs(classes: Sequence[str]) -> list[CompoundPrompt]:
     return [pair_prompt(classes, i, j) for i, j in combinations(range(len(classes)), 2)]
 
 
-def pair_prompt(classes: Sequence[str], i: int, j: int) -> CompoundPrompt:
-    """ "A and B"."""
-    return CompoundPrompt(f"{classes[i]} and {classes[j]}", tuple(sorted((i, j))), "pair")
+def from_sets(classes: Sequence[str], sets: Iterable[Sequence[int]]) -> list[CompoundPrompt]:
+    """The given pairs and triplets of classes."""
+    return [
+        pair_prompt(classes, ids[0], ids[1])
+        if len(ids) == 2
+        else triplet_prompt(classes, ids[0], ids[1], ids[2])
+        for ids in sets
+    ]
+
+
+def in_templates(
+    classes: Sequence[str],
+    prompts: Iterable[CompoundPrompt],
+    templates: Sequence[PairTemplate],
+) -> list[CompoundPrompt]:
+    """The same prompts with every pair in each of the templates; other prompts as they are."""
+    found = []
+    for prompt in prompts:
+        if prompt.origin == "pair":
+            i, j = prompt.class_ids
+            found += [pair_prompt(classes, i, j, word) for word in templates]
+        else:
+            found.append(prompt)
+    return found
+
+
+def random_prompts(classes: Sequence[str], per_class: int, seed: int) -> list[CompoundPrompt]:
+    """The control of WaffleCLIP's kind: what a class's company adds when it means nothing.
+
+    The same random characters for every class.
+    """
+    rng = np.random.default_rng(seed)
+    letters = np.array(list(string.ascii_lowercase + string.digits))
+    endings = ["".join(rng.choice(letters, 10)) for _ in range(per_class)]
+    return [
+        CompoundPrompt(f"A photo of a {name}, which is {ending}", (index,), "random")
+        for index, name in enumerate(classes)
+        for ending in endings
+    ]
+
+
+def pair_prompt(
+    classes: Sequence[str], i: int, j: int, template: PairTemplate = "and"
+) -> CompoundPrompt:
+    """ "A and B", or another word between them."""
+    return CompoundPrompt(f"{classes[i]} {template} {classes[j]}", tuple(sorted((i, j))), "pair")
 
 
 def triplet_prompt(classes: Sequence[str], i: int, j: int, k: int) -> CompoundPrompt:

@@ -13,7 +13,7 @@ import ray
 from sparc_dist import storage
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
-from sparc_dist.datasets import IMAGES, write_images
+from sparc_dist.datasets.images import images_table, write_images
 from sparc_dist.layout import RunLayout
 from sparc_dist.matrices import read_npz
 from sparc_dist.pipeline.reduce_phase import MOST_GROUPS, ReducePhase, _groups
@@ -24,8 +24,6 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
     """The golden scores as a unit's shards, cut after these images."""
-    import pyarrow as pa
-
     matrices = read_npz(str(GOLDEN / "scores.npz"), str(GOLDEN / "prompts.json"))
     assert matrices.labels is not None
     data = RunLayout(str(folder)).dataset("golden")
@@ -33,13 +31,7 @@ def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
     labels = [np.flatnonzero(row).tolist() for row in matrices.labels]
     edges = [0, *cuts, len(matrices.ids)]
     sizes = []
-    table = pa.table(
-        [
-            pa.array(c, f.type)
-            for c, f in zip((matrices.ids, matrices.ids, labels), IMAGES, strict=True)
-        ],
-        schema=IMAGES,
-    )
+    table = images_table(matrices.ids, matrices.ids, labels)
     write_images([table], data.images, edges[1])
     for shard, (start, stop) in enumerate(itertools.pairwise(edges)):
         part: Scores = matrices.scores[start:stop]

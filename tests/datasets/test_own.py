@@ -1,14 +1,16 @@
-"""Manifests, folders and label tables, as users have them."""
+"""Manifests and folders, as users have them."""
 
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from sparc_dist import datasets, storage
-from sparc_dist.config import DatasetConfig, PromptsConfig
-from sparc_dist.datasets import class_names, image_batches, prompt_bank, write_images
+from sparc_dist import storage
+from sparc_dist.config import DatasetConfig
+from sparc_dist.datasets import class_names, open_source, write_images
+from sparc_dist.datasets.images import images_table
 from sparc_dist.errors import UserError
 
 CLASSES = ("cat", "dog", "sofa")
@@ -21,7 +23,7 @@ def dataset(images: Path, **changes: object) -> DatasetConfig:
 
 
 def rows(config: DatasetConfig) -> list[dict[str, object]]:
-    tables = list(image_batches(config, CLASSES))
+    tables = list(open_source(config, CLASSES).images())
     return [row for table in tables for row in table.to_pylist()]
 
 
@@ -65,7 +67,7 @@ def test_a_folder_takes_images_of_any_depth_by_name(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("path\na.jpg\n", "no column `uri`"),
-        ("uri,labels\na.jpg,cow\n", "row 0: the label 'cow' is none of the 3 classes"),
+        ("uri,labels\na.jpg,cow\n", "no label is one of the 3 classes .the first is 'cow'"),
         ('uri\na.jpg\n""\n', "row 1: uri or image_id is missing"),
         ("uri,labels\na.jpg\n", "cannot be read as a table"),
     ],
@@ -81,9 +83,9 @@ def test_a_wrong_manifest(tmp_path: Path, text: str, expected: str) -> None:
     ("columns", "expected"),
     [
         ({"uri": ["a"], "labels": [3]}, "row 0: labels must be a list, not 3"),
-        ({"uri": ["a"], "labels": [[1.7]]}, "row 0: the label 1.7 is none"),
+        ({"uri": ["a"], "labels": [[1.7]]}, "no label is one of the 3 classes"),
         ({"uri": ["a"], "labels": [[0, 0, 1]]}, "row 0: a label stands twice"),
-        ({"uri": ["a"], "labels": [[-1]]}, "row 0: the label -1 is none"),
+        ({"uri": ["a"], "labels": [[-1]]}, "no label is one of the 3 classes"),
         ({"uri": [b"a"]}, "row 0: uri or image_id is missing or no text"),
         ({"uri": ["a"], "image_id": [None]}, "row 0: uri or image_id is missing"),
     ],
@@ -112,7 +114,39 @@ def test_a_csv_with_another_column_of_mixed_kinds(tmp_path: Path) -> None:
     manifest = tmp_path / "m.csv"
     lines = [f"{i}.jpg,{i}" for i in range(300_000)]
     manifest.write_text("uri,views\n" + "\n".join(lines) + "\nlast.jpg,many\n")
-    assert sum(len(table) for table in image_batches(dataset(manifest), CLASSES)) == 300_001
+    assert len(rows(dataset(manifest))) == 300_001
+
+
+def test_unknown_labels_are_counted(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("uri,labels\na.jpg,cat;cow\nb.jpg,cow;emu\n")
+    source = open_source(dataset(manifest), CLASSES)
+    labels = [row["labels"] for table in source.images() for row in table.to_pylist()]
+    assert labels == [[0], []]
+    assert source.notes == ["3 labels of 2 unknown classes, such as 'cow', were left out."]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_labels_in_a_column_a_class(tmp_path: Path, kind: str) -> None:
+    manifest = tmp_path / f"m.{kind}"
+    table = pa.table(
+        {"uri": ["a", "b"], "cat": [1, 0], "dog": [0, 0], "sofa": [1, 0], "emu": [1, 1]}
+    )
+    if kind == "csv":
+        pa.csv.write_csv(table, manifest)
+    else:
+        pq.write_table(table, manifest)
+    assert [row["labels"] for row in rows(dataset(manifest))] == [[0, 2], []]
+
+
+def test_wrong_columns_of_classes(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("uri,cat,dog\na,1,0\n")
+    with pytest.raises(UserError, match="but none for 'sofa'"):
+        rows(dataset(manifest))
+    manifest.write_text("uri,cat,dog,sofa\na,1,0,maybe\n")
+    with pytest.raises(UserError, match="column 'sofa' holds 'maybe'"):
+        rows(dataset(manifest))
 
 
 def test_what_is_no_manifest(tmp_path: Path) -> None:
@@ -128,15 +162,15 @@ def test_what_is_no_manifest(tmp_path: Path) -> None:
         rows(dataset(broken))
 
 
-def images(ids: list[str], labels: list[list[int] | None]) -> pa.Table:
-    columns = zip((ids, ids, labels), datasets.IMAGES, strict=True)
-    return pa.table([pa.array(c, f.type) for c, f in columns], schema=datasets.IMAGES)
-
-
 def test_row_groups_are_shards_however_the_batches_came(tmp_path: Path) -> None:
     url = str(tmp_path / "images.parquet")
     ids = [f"{i}.jpg" for i in range(10)]
-    batches = [images(ids[:1], [None]), images(ids[1:9], [[0]] * 8), images(ids[9:], [[]])]
+    parts: list[tuple[list[str], list[list[int] | None]]] = [
+        (ids[:1], [None]),
+        (ids[1:9], [[0]] * 8),
+        (ids[9:], [[]]),
+    ]
+    batches = [images_table(a, a, labels) for a, labels in parts]
     assert write_images(batches, url, 4) == {"images": 10, "labelled": 9, "shards": 3}
     assert storage.row_group_sizes(url) == [4, 4, 2]
     assert storage.read_row_group(url, 2, ["image_id"]).to_pylist() == [
@@ -147,10 +181,10 @@ def test_row_groups_are_shards_however_the_batches_came(tmp_path: Path) -> None:
 
 def test_an_id_that_stands_twice_or_no_image_leaves_no_file(tmp_path: Path) -> None:
     url = str(tmp_path / "images.parquet")
-    twice = [images(["a"], [None]), images(["b", "a"], [None, None])]
+    twice = [images_table(["a"], ["a"], [None]), images_table(["b", "a"], ["b", "a"], [None, None])]
     with pytest.raises(UserError, match="stands twice"):
         write_images(twice, url, 4)
-    with pytest.raises(UserError, match="There is no image"):
+    with pytest.raises(UserError, match="holds no image"):
         write_images([], url, 4)
     assert not Path(url).exists()
 
@@ -164,38 +198,3 @@ def test_classes_from_a_file(tmp_path: Path) -> None:
     names.write_text("cat\ncat\n")
     with pytest.raises(UserError, match=r"classes.txt: the class 'cat' stands twice"):
         class_names(dataset(tmp_path, classes=str(names)))
-
-
-def bank_texts(tmp_path: Path, prompts: PromptsConfig) -> list[str]:
-    return [p.text for p in prompt_bank(dataset(tmp_path, prompts=prompts)).compound]
-
-
-def test_prompts_from_each_source(tmp_path: Path) -> None:
-    table = tmp_path / "labels.csv"
-    table.write_text("labels\n" + "cat;sofa\n" * 3 + "dog\n" * 3)
-    pairs = ["cat and dog", "cat and sofa", "dog and sofa"]
-    assert bank_texts(tmp_path, PromptsConfig()) == pairs
-    assert bank_texts(tmp_path, PromptsConfig(source="none")) == []
-    from_labels = PromptsConfig(source="labels", labels=str(table))
-    assert bank_texts(tmp_path, from_labels) == ["cat and sofa"]
-
-
-def test_descriptive_sentences_come_on_top(tmp_path: Path) -> None:
-    sentences = tmp_path / "more.txt"
-    sentences.write_text("Two cats on a sofa.\ncat and dog\nA boat.\n")
-    texts = bank_texts(tmp_path, PromptsConfig(descriptive=str(sentences)))
-    assert texts == ["cat and dog", "cat and sofa", "dog and sofa", "Two cats on a sofa."]
-    sentences.write_text("A boat.\n")
-    with pytest.raises(UserError, match=r"No line of .*more.txt mentions a class"):
-        bank_texts(tmp_path, PromptsConfig(descriptive=str(sentences)))
-
-
-def test_a_label_table_without_labels_or_rows(tmp_path: Path) -> None:
-    table = tmp_path / "labels.csv"
-    table.write_text("uri\na.jpg\n")
-    prompts = PromptsConfig(source="labels", labels=str(table))
-    with pytest.raises(UserError, match="no column `labels`"):
-        bank_texts(tmp_path, prompts)
-    table.write_text("labels\n")
-    with pytest.raises(UserError, match="holds no row"):
-        bank_texts(tmp_path, prompts)

@@ -1,0 +1,28 @@
+"""A folder of images, searched with all below; there are no labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from sparc_dist import storage
+from sparc_dist.datasets.images import SUFFIXES, chunks, images_table
+from sparc_dist.errors import UserError
+
+
+class Folder:
+    """Every image below a folder, by name; its id is its path within the folder."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self.notes: list[str] = []
+
+    def images(self) -> Iterator[pa.Table]:
+        """The images, one folder's names in memory at a time."""
+        if not storage.is_folder(self._url):
+            raise UserError(f"There is no folder {self._url}; check `images` in the config.")
+        start = len(self._url) + 1
+        found = (url for url in storage.files_below(self._url) if url.lower().endswith(SUFFIXES))
+        for uris in chunks(found):
+            yield images_table([uri[start:] for uri in uris], uris, [None] * len(uris))

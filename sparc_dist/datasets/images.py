@@ -1,0 +1,74 @@
+"""images.parquet: one row an image, one row group a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparc_dist import storage
+from sparc_dist.errors import UserError
+
+SCHEMA = pa.schema(
+    [
+        ("image_id", pa.string()),
+        ("uri", pa.string()),
+        ("labels", pa.list_(pa.int32())),
+    ]
+)
+#: The endings of files that are taken for images.
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+BATCH_ROWS = 4096
+
+T = TypeVar("T")
+
+
+def images_table(
+    ids: Sequence[str], uris: Sequence[str], labels: Sequence[Sequence[int] | None]
+) -> pa.Table:
+    """A batch of images; labels are class indices, None where they are not known."""
+    columns = zip((ids, uris, labels), SCHEMA, strict=True)
+    return pa.table([pa.array(values, field.type) for values, field in columns], schema=SCHEMA)
+
+
+def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict[str, int]:
+    """Write images.parquet with one row group a shard; gives its counts.
+
+    Keeps eight bytes an image, to find an id that stands twice, and one shard of rows.
+    """
+    hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+    labelled = 0
+    pending = SCHEMA.empty_table()
+    with storage.writing(url) as path:
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+            for batch in batches:
+                ids = batch["image_id"].to_pylist()
+                hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
+                labelled += len(batch) - batch["labels"].null_count
+                pending = pa.concat_tables([pending, batch])
+                while len(pending) >= shard_size:
+                    writer.write_table(pending.slice(0, shard_size))
+                    pending = pending.slice(shard_size)
+            if len(pending):
+                writer.write_table(pending)
+        count = sum(map(len, hashes))
+        if not count:
+            raise UserError("The data set holds no image; check `images` in the config.")
+        if len(np.unique(np.concatenate(hashes))) < count:
+            raise UserError("Some image_id stands twice in the data set; make them differ.")
+    return {"images": count, "labelled": labelled, "shards": -(-count // shard_size)}
+
+
+def chunks(items: Iterable[T], size: int = BATCH_ROWS) -> Iterator[list[T]]:
+    """The items in lists of at most ``size``."""
+    chunk: list[T] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,61 @@
+"""Labels as users write them, turned into class indices; what cannot be is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from sparc_dist.errors import UserError
+
+
+class LabelReader:
+    """Reads label cells of one table: lists of names or indices, or "cat;dog"."""
+
+    def __init__(self, classes: Sequence[str], where: str) -> None:
+        self._index_of = {name: index for index, name in enumerate(classes)}
+        self._where = where
+        self._known = 0
+        self._unknown: Counter[str] = Counter()
+
+    def read(self, value: Any, row: int) -> list[int] | None:
+        """The class indices of a cell; None when the image has no labels."""
+        if value is None:
+            return None
+        items = value
+        if isinstance(value, str):
+            items = [name for name in value.split(";") if name.strip()]
+        if not isinstance(items, list):
+            raise UserError(
+                f"{self._where}, row {row}: labels must be a list, not {items!r}; make it one."
+            )
+        indices = [index for item in items if (index := self._index(item)) is not None]
+        if len(set(indices)) < len(indices):
+            raise UserError(
+                f"{self._where}, row {row}: a label stands twice; list the names or indices of "
+                "the classes in the image, each once."
+            )
+        return sorted(indices)
+
+    def _index(self, item: Any) -> int | None:
+        index = self._index_of.get(item.strip()) if isinstance(item, str) else item
+        if isinstance(index, int) and 0 <= index < len(self._index_of):
+            self._known += 1
+            return index
+        self._unknown[str(item)] += 1
+        return None
+
+    def notes(self) -> list[str]:
+        """What was left out; an error when nothing was left in."""
+        if not self._unknown:
+            return []
+        example = self._unknown.most_common(1)[0][0]
+        if not self._known:
+            raise UserError(
+                f"{self._where}: no label is one of the {len(self._index_of)} classes (the first "
+                f"is {example!r}); correct the labels or the classes."
+            )
+        return [
+            f"{sum(self._unknown.values())} labels of {len(self._unknown)} unknown classes, such "
+            f"as {example!r}, were left out."
+        ]

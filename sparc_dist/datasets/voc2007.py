@@ -1,0 +1,53 @@
+"""Pascal VOC 2007, in the layout of its development kit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from sparc_dist.datasets.official import present_images, read_lines
+from sparc_dist.errors import UserError
+
+FILES = (
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "
+    "person pottedplant sheep sofa train tvmonitor"
+).split()
+_SPELLING = {
+    "diningtable": "dining table",
+    "pottedplant": "potted plant",
+    "tvmonitor": "tv monitor",
+}
+CLASSES = tuple(_SPELLING.get(name, name) for name in FILES)
+
+
+class Voc2007:
+    """ImageSets/Main/CLASS_SPLIT.txt and JPEGImages; a difficult object counts as absent."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/")
+        self.notes: list[str] = []
+
+    def images(self) -> Iterator[pa.Table]:
+        """The test split."""
+        rows = [(f"{name}.jpg", labels) for name, labels in self._split("test").items()]
+        return present_images(self._root, "JPEGImages", rows, self.notes)
+
+    def labels(self) -> Iterator[list[list[int]]]:
+        """The labels of the training and validation split."""
+        yield list(self._split("trainval").values())
+
+    def _split(self, split: str) -> dict[str, list[int]]:
+        labels: dict[str, list[int]] = {}
+        for index, name in enumerate(FILES):
+            for line in read_lines(self._root, f"ImageSets/Main/{name}_{split}.txt"):
+                image, _, sign = line.partition(" ")
+                if sign.strip() not in ("-1", "0", "1"):
+                    raise UserError(
+                        f"{self._root}/ImageSets/Main/{name}_{split}.txt: the line {line!r} does "
+                        "not say -1, 0 or 1; fetch the file anew."
+                    )
+                present = labels.setdefault(image, [])
+                if sign.strip() == "1":
+                    present.append(index)
+        return labels

@@ -1,0 +1,30 @@
+"""What a user wants to know of a prompt bank at a glance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+from sparc_dist.prompts.bank import PromptBank
+
+#: With fewer compound prompts a class has hardly any order statistics.
+FEW = 4
+
+
+def summary(bank: PromptBank) -> str:
+    """Counts by kind and origin, prompts per class, and the classes with few."""
+    counts = [len(indices) for indices in bank.mentions]
+    origins = Counter(prompt.origin for prompt in bank.compound)
+    by_origin = ", ".join(f"{count} {origin}" for origin, count in origins.items()) or "none"
+    lines = [
+        f"singleton  {len(bank.classes)} (each the mean of 80 templates)",
+        f"auxiliary  {len(bank.classes)}",
+        f"compound   {len(bank.compound)}: {by_origin}",
+        f"per class  min {min(counts)}, median {median(counts):g}, max {max(counts)}",
+    ]
+    few = [
+        f"{name} ({count})" for name, count in zip(bank.classes, counts, strict=True) if count < FEW
+    ]
+    if few:
+        lines.append(f"fewer than {FEW}: {', '.join(few)}")
+    return "\n".join(lines)

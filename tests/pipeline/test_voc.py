@@ -1,0 +1,35 @@
+"""The real VOC photos from end to end, where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+
+from sparc_dist.config import parse, resolve
+from sparc_dist.pipeline.run import run
+from tests.openai_form import write_openai_form
+
+VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2007"
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.skipif(not VOC.exists(), reason="the shared data is not here")
+def test_240_photos_under_a_checkpoint_of_openais_form(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = open_clip.create_model("ViT-S-32-alt", load_weights=False).eval()
+    write_openai_form(model, tmp_path / "small.pt")
+    raw = {
+        "output": "run",
+        "datasets": [{"name": "voc", "kind": "voc2007", "images": str(VOC)}],
+        "backbones": [{"name": "small", "model": "ViT-S-32-alt", "weights": "./small.pt"}],
+    }
+    outcome = run(resolve(parse(raw, "test"), str(tmp_path)))
+    assert not outcome.failures
+    metrics = outcome.metrics["voc", "small"]
+    assert (metrics["images"], metrics["errors"], metrics["labelled"]) == (240, 0, 240)
+    assert "4712 of 4952 listed images are not in JPEGImages." in metrics["notes"]
+    # Weights that know nothing rank near chance, which is the share of positives.
+    assert 2 < metrics["sparc"]["mAP"] < 30

@@ -1,0 +1,97 @@
+"""A config that names an LLM: its prompts in the bank, its replies in the run, its key nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from sparc_dist.config import DatasetConfig
+from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.layout import DatasetLayout
+from sparc_dist.prompts.bank import PromptBank
+from tests.prompts.test_llm import KEY, Handler, Model, Server, chat, fails, writes_captions
+
+CLASSES = ["cat", "dog", "sofa", "car"]
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("MY_KEY", KEY)
+    with Server() as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.model
+        server.shutdown()
+        thread.join()
+
+
+def built(folder: Path, model: Model, **prompts: Any) -> tuple[PromptBank, list[str]]:
+    llm = {"base_url": f"{model.url}/v1", "model": "tiny", "key_env": "MY_KEY"}
+    llm |= prompts.pop("llm", {})
+    config = DatasetConfig.model_validate(
+        {
+            "name": "pets",
+            "kind": "folder",
+            "images": "x",
+            "classes": CLASSES,
+            "prompts": {"llm": llm, **prompts},
+        }
+    )
+    assert KEY not in config.model_dump_json()
+    return dataset_bank(config, DatasetLayout(str(folder)))
+
+
+def answers(handler: Handler, question: str) -> None:
+    """Cats go with sofas and dogs with cars; captions for whatever is asked."""
+    if question.startswith("Write"):
+        writes_captions(handler, question)
+        return
+    company = {"cat": "sofa", "sofa": "none", "dog": "car", "car": "none"}
+    about = question.split('"')[1]
+    handler.respond(chat(company[about]))
+
+
+def test_plausible_pairs_and_sentences_and_a_rerun_that_asks_nothing(
+    tmp_path: Path, endpoint: Model
+) -> None:
+    endpoint.behaviours = [answers]
+    bank, notes = built(tmp_path, endpoint, source="llm")
+    assert [(prompt.text, prompt.origin) for prompt in bank.compound] == [
+        ("cat and sofa", "pair"),
+        ("dog and car", "pair"),
+        ("A cat right beside a sofa.", "descriptive"),
+        ("A dog right beside a car.", "descriptive"),
+    ]
+    assert notes == []
+    asked = len(endpoint.requests)
+    assert asked == 4 + 1
+    assert built(tmp_path, endpoint, source="llm") == (bank, [])
+    assert len(endpoint.requests) == asked
+    kept = list((tmp_path / "llm").iterdir())
+    assert len(kept) == asked
+    assert all(KEY not in path.read_text() for path in kept)
+
+
+def test_an_endpoint_that_refuses_costs_a_note_and_no_prompt_of_ours(
+    tmp_path: Path, endpoint: Model
+) -> None:
+    endpoint.behaviours = [fails(401)]
+    bank, notes = built(tmp_path, endpoint, source="llm")
+    assert len(bank.compound) == 6
+    assert len(notes) == 2
+    assert "401 Unauthorized" in notes[0]
+    assert "All pairs are used instead." in notes[0]
+    assert "goes on without its other sentences" in notes[1]
+    assert KEY not in " ".join(notes)
+
+
+def test_sentences_can_be_left_out(tmp_path: Path, endpoint: Model) -> None:
+    endpoint.behaviours = [answers]
+    bank, _ = built(tmp_path, endpoint, source="llm", llm={"sentences": False})
+    assert {prompt.origin for prompt in bank.compound} == {"pair"}
+    assert len(endpoint.requests) == 4
