@@ -27,14 +27,29 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
         return
     # Nothing but our own lines on the screen: workers' logs are in Ray's session folder.
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(**quiet)
-    else:
-        ray.init(num_cpus=resources.cpus, include_dashboard=False, **quiet)
+    with _silent_stderr():
+        if os.environ.get("RAY_ADDRESS"):
+            ray.init(**quiet)
+        else:
+            ray.init(num_cpus=resources.cpus, include_dashboard=False, **quiet)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Nothing that C++ says on standard error; Python's exceptions come through."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(nowhere)
+        os.close(kept)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"
 def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) -> bytes | None:
     """A PNG of the first images of a unit; None when none of them can be shown.
 
-    A class that the labels confirm has a plus, one that they deny a cross.
+    A class that the labels confirm has a plus, one that they deny a minus.
     """
     final = storage.read_table(unit.final(0), ["image_id", "sparc"]).slice(0, COLUMNS * ROWS)
     images = storage.read_row_group(dataset.images, 0, ["image_id", "uri", "labels"])
@@ -50,4 +50,4 @@ def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) 
 def _verdict(index: int, labels: list[int] | None) -> tuple[str, str]:
     if labels is None:
         return "", UNKNOWN
-    return ("+ ", PRESENT) if index in labels else ("× ", ABSENT)
+    return ("+ ", PRESENT) if index in labels else ("- ", ABSENT)
