@@ -67,6 +67,8 @@ def write_config(tmp_path: Path, scenes: Path) -> Callable[..., str]:
                 }
             ],
             "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
+            # Each scorer takes seconds to start; a test that is about several asks for them.
+            "resources": {"scorers": 1},
             **changes,
         }
         path = tmp_path / "config.yaml"

@@ -216,7 +216,7 @@ def test_a_config_may_be_corrected_while_nothing_is_written(
     assert "There is no folder" in outcome.failures["scenes", "tiny"]
     (tmp_path / "small").mkdir()
     outcome = go(write_config({"images": str(tmp_path / "small")}))
-    assert "There is no image" in outcome.failures["scenes", "tiny"]
+    assert "holds no image" in outcome.failures["scenes", "tiny"]
 
 
 def test_an_edited_manifest_is_another_run(
