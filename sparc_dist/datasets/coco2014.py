@@ -34,7 +34,8 @@ class Coco2014:
 
     def images(self) -> Iterator[pa.Table]:
         """The validation split; images without annotations count."""
-        return present_images(self._root, "val2014", self._split("val"), self.notes)
+        place = storage.join(self._root, "val2014")
+        return present_images(place, self._split("val"), self.notes, alone=True)
 
     def labels(self) -> Iterator[list[list[int]]]:
         """The labels of the training split."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from sparc_dist import storage
 from sparc_dist.datasets.official import present_images, read_lines
 from sparc_dist.errors import UserError
 
@@ -36,7 +37,7 @@ class NusWide:
                 f"{len(labels)}; fetch both files anew."
             )
         rows = list(zip(paths, labels, strict=True))
-        return present_images(self._root, "Flickr", rows, self.notes)
+        return present_images(storage.join(self._root, "Flickr"), rows, self.notes)
 
     def labels(self) -> Iterator[list[list[int]]]:
         """The labels of the training split."""

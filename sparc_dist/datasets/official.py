@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.datasets.images import BATCH_ROWS, images_table
+from sparc_dist.datasets.images import chunks, images_table
 from sparc_dist.errors import UserError
 
 
 def present_images(
-    root: str, folder: str, rows: Sequence[tuple[str, list[int]]], notes: list[str]
+    place: str, rows: Sequence[tuple[str, list[int]]], notes: list[str], alone: bool = False
 ) -> Iterator[pa.Table]:
-    """The listed images that are in the folder; those that are not are counted in ``notes``.
+    """The listed images that are in the folder ``place``; ``notes`` count those that are not.
 
-    rows: (path within the folder, class indices)
+    rows: (path within the folder, class indices). alone: the folder is this split's only, so
+    that files which are not listed are counted too.
     """
-    place = storage.join(root, folder)
     if not storage.is_folder(place):
         raise UserError(f"There is no folder {place}; it should hold the data set's images.")
     start = len(place) + 1
@@ -26,10 +26,14 @@ def present_images(
     kept = [(path, labels) for path, labels in rows if path in there]
     if not kept:
         raise UserError(f"None of the {len(rows)} listed images is in {place}; put them there.")
+    folder = place.rpartition("/")[2]
     if len(kept) < len(rows):
         notes.append(f"{len(rows) - len(kept)} of {len(rows)} listed images are not in {folder}.")
-    for begin in range(0, len(kept), BATCH_ROWS):
-        batch = kept[begin : begin + BATCH_ROWS]
+    if alone and len(there) > len(kept):
+        notes.append(
+            f"{len(there) - len(kept)} files in {folder} are not listed and were left out."
+        )
+    for batch in chunks(kept):
         paths = [path for path, _ in batch]
         uris = [storage.join(place, path) for path in paths]
         yield images_table(paths, uris, [labels for _, labels in batch])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from sparc_dist import storage
 from sparc_dist.datasets.official import present_images, read_lines
 from sparc_dist.errors import UserError
 
@@ -31,7 +32,7 @@ class Voc2007:
     def images(self) -> Iterator[pa.Table]:
         """The test split."""
         rows = [(f"{name}.jpg", labels) for name, labels in self._split("test").items()]
-        return present_images(self._root, "JPEGImages", rows, self.notes)
+        return present_images(storage.join(self._root, "JPEGImages"), rows, self.notes)
 
     def labels(self) -> Iterator[list[list[int]]]:
         """The labels of the training and validation split."""

@@ -23,7 +23,6 @@ class Prepared:
     bank: PromptBank
     sizes: list[int]
     labelled: int
-    notes: list[str]
 
     @property
     def images(self) -> int:
@@ -38,7 +37,7 @@ def prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> P
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
     facts = storage.read_json(layout.marker)
     sizes = storage.row_group_sizes(layout.images)
-    return Prepared(dataset, layout, bank, sizes, facts["labelled"], facts["notes"])
+    return Prepared(dataset, layout, bank, sizes, facts["labelled"])
 
 
 def _prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> None:

@@ -87,7 +87,7 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
         "labelled": data.labelled,
         **{key: counts[0][key] for key in ("weights_sha256", "prompts_sha256")},
         "device": "+".join(sorted({count["device"] for count in counts})),
-        "notes": data.notes + storage.read_json(unit.fusion)["notes"],
+        "notes": storage.read_json(unit.fusion)["notes"],
         "stages": stages.summary(),
     }
     storage.write_json(unit.metrics, metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 TITLES = {"zsclip": "ZSCLIP", "debiased": "debiased", "sparc": "SPARC"}
@@ -14,12 +14,16 @@ NO_LABELS = "There are no labels, so no mAP can be had; the scores are in `final
 
 @dataclass(frozen=True)
 class Results:
-    """The metrics of a run's finished units, and the reasons of those that failed."""
+    """The metrics of a run's finished units, and the reasons of those that failed.
+
+    notes: for each data set what its preparation left out.
+    """
 
     datasets: Sequence[str]
     backbones: Sequence[str]
     metrics: dict[tuple[str, str], dict[str, Any]]
     failures: dict[tuple[str, str], str]
+    notes: dict[str, list[str]] = field(default_factory=dict)
 
     def mean_ap(self, dataset: str, backbone: str, method: str) -> float | None:
         """mAP in percent; None where the unit failed or has no labels."""
@@ -41,12 +45,17 @@ class Results:
 
     def remarks(self) -> Iterator[str]:
         """What a reader of the table must know beside its numbers."""
+        for dataset, notes in self.notes.items():
+            yield from (f"{dataset}: {note}" for note in notes)
         for (dataset, backbone), metrics in self.metrics.items():
             unit = f"{dataset} × {backbone}"
+            total = metrics["images"] + metrics["errors"]
             if not metrics["labelled"]:
                 yield f"{unit}: {NO_LABELS}"
+            elif metrics["labelled"] < total:
+                known = metrics["labelled"]
+                yield f"{unit}: {known} of {total} images have labels; mAP is of those."
             if metrics["errors"]:
-                total = metrics["images"] + metrics["errors"]
                 yield f"{unit}: {metrics['errors']} of {total} images could not be read."
             empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
             if empty:

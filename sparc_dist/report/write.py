@@ -41,10 +41,14 @@ def gather(layout: RunLayout, record: dict[str, Any]) -> Results:
     backbones = [backbone["name"] for backbone in record["config"]["backbones"]]
     metrics: dict[tuple[str, str], dict[str, Any]] = {}
     failures: dict[tuple[str, str], str] = {}
+    notes = {}
+    for name in datasets:
+        if storage.exists(marker := layout.dataset(name).marker):
+            notes[name] = storage.read_json(marker)["notes"]
     for unit in record["units"]:
         key = (unit["dataset"], unit["backbone"])
         if unit["status"] == "done":
             metrics[key] = storage.read_json(layout.dataset(key[0]).unit(key[1]).metrics)
         else:
             failures[key] = unit["error"]
-    return Results(datasets, backbones, metrics, failures)
+    return Results(datasets, backbones, metrics, failures, notes)

@@ -122,7 +122,7 @@ def coco(tmp_path: Path) -> Path:
     (root / "annotations" / "instances_val2014.json").write_text(val)
     train = instances([1, 2], [(1, 1, 0), (1, 90, 0), (2, 1, 0)])
     (root / "annotations" / "instances_train2014.json").write_text(train)
-    for image in (7, 8, 9):
+    for image in (7, 8, 9, 4):
         touch(root / "val2014" / f"COCO_{image:012d}.jpg")
     return root
 
@@ -137,6 +137,7 @@ def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path
     assert source.notes == [
         "1 annotations of unknown categories were left out.",
         "1 annotations of images that are not listed were left out.",
+        "1 files in val2014 are not listed and were left out.",
     ]
     assert list(Coco2014(str(coco)).labels()) == [[[0, 79], [0]]]
 

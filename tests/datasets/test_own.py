@@ -16,7 +16,7 @@ from sparc_dist.errors import UserError
 CLASSES = ("cat", "dog", "sofa")
 
 
-def dataset(images: Path, **changes: object) -> DatasetConfig:
+def dataset(images: Path | str, **changes: object) -> DatasetConfig:
     return DatasetConfig.model_validate(
         {"name": "pets", "images": str(images), "classes": CLASSES, **changes}
     )
@@ -198,3 +198,13 @@ def test_classes_from_a_file(tmp_path: Path) -> None:
     names.write_text("cat\ncat\n")
     with pytest.raises(UserError, match=r"classes.txt: the class 'cat' stands twice"):
         class_names(dataset(tmp_path, classes=str(names)))
+
+
+def test_any_fsspec_url_will_do(tmp_path: Path) -> None:
+    storage.write_bytes(str(tmp_path / "photos" / "a.jpg"), b"x")
+    url = f"file://{tmp_path}"
+    folder = rows(dataset(f"{url}/photos", kind="folder"))
+    assert folder == [{"image_id": "a.jpg", "uri": f"{url}/photos/a.jpg", "labels": None}]
+    storage.write_bytes(f"{url}/m.csv", b"uri\nphotos/a.jpg\n")
+    assert rows(dataset(f"{url}/m.csv"))[0]["uri"] == f"{url}/photos/a.jpg"
+    assert storage.read_bytes(f"{url}/photos/a.jpg") == b"x"

@@ -10,6 +10,7 @@ import torch
 
 from sparc_dist.config import parse, resolve
 from sparc_dist.pipeline.run import run
+from sparc_dist.report import write_report
 from tests.openai_form import write_openai_form
 
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2007"
@@ -30,6 +31,8 @@ def test_240_photos_under_a_checkpoint_of_openais_form(tmp_path: Path) -> None:
     assert not outcome.failures
     metrics = outcome.metrics["voc", "small"]
     assert (metrics["images"], metrics["errors"], metrics["labelled"]) == (240, 0, 240)
-    assert "4712 of 4952 listed images are not in JPEGImages." in metrics["notes"]
+    write_report(outcome.layout.root)
+    table = (tmp_path / "run" / "report" / "tables.md").read_text()
+    assert "- voc: 4712 of 4952 listed images are not in JPEGImages." in table
     # Weights that know nothing rank near chance, which is the share of positives.
     assert 2 < metrics["sparc"]["mAP"] < 30

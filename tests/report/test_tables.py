@@ -30,6 +30,7 @@ RESULTS = Results(
         ("coco", "B32"): metrics(20.0, 30.0),
     },
     {("coco", "RN50"): "The disk is full."},
+    {"voc": ["2 files are missing."], "coco": []},
 )
 
 
@@ -44,6 +45,8 @@ def test_the_table_is_data_set_by_method_with_a_column_a_backbone_and_averages()
         "| coco | ZSCLIP | 20.0 | – | 20.0 |\n"
         "| coco | debiased | 25.0 | – | 25.0 |\n"
         "| coco | SPARC | 30.0 | – | 30.0 |\n\n"
+        "- voc: 2 files are missing.\n"
+        "- voc × RN50: 100 of 103 images have labels; mAP is of those.\n"
         "- voc × RN50: 3 of 103 images could not be read.\n"
         "- voc × RN50: A note.\n"
         "- coco × RN50 failed: The disk is full.\n"
