@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"sparc-dist: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough; Python must not try to tell it more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"sparc-dist: {where}{error.strerror or error}.", file=sys.stderr)

@@ -203,6 +203,18 @@ def test_datasets_lists_every_kind_with_its_needs() -> None:
     assert text.count("needs  ") == text.count("from   ") == 6
 
 
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{COMMAND} datasets | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "voc2007\n", "")
+
+
 def test_prompts_are_made_and_shown_without_images_or_models(
     tmp_path: Path, write_config: Callable[..., str]
 ) -> None:
@@ -244,4 +256,5 @@ def test_label_says_which_file_is_missing(tmp_path: Path, scenes: Path, cluster:
     done = sparc_dist("label", scenes, *options, ray=cluster)
     assert done.returncode == 1
     assert f"there is no weights file {tmp_path / 'none.pt'}; put the checkpoint" in done.stderr
+    assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr

@@ -15,8 +15,10 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# Ray's C++ side writes to our standard error; what matters of it reaches us as exceptions.
+# Ray writes tracebacks and C++ logs to our standard error; what matters of them reaches us as
+# exceptions, which we tell in a sentence.
 os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
 
 
 @contextmanager
