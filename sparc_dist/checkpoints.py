@@ -91,10 +91,14 @@ def _resize_attention_pool(visual: Any, config: BackboneConfig) -> None:
 
 def _check_activation(config: BackboneConfig) -> None:
     """open_clip only warns when weights meet the wrong activation, and the scores are wrong."""
-    tag = open_clip.get_pretrained_cfg(config.model, config.weights or "")
+    weights = config.weights or ""
+    tag = open_clip.get_pretrained_cfg(config.model, weights)
     quick = open_clip.get_model_config(config.model).get("quick_gelu", False)
-    if tag and tag.get("quick_gelu", False) != quick:
-        plain = config.model.removesuffix("-quickgelu")
+    plain = config.model.removesuffix("-quickgelu")
+    # Archives of OpenAI's form are OpenAI's, and those were trained with QuickGELU.
+    openai = os.path.isfile(weights) and _is_torchscript(weights)
+    missed = openai and not quick and f"{plain}-quickgelu" in open_clip.list_models()
+    if missed or (tag and tag.get("quick_gelu", False) != quick):
         raise UserError(
             f"Backbone {config.name}: the weights {config.weights} give wrong scores under "
             f"{config.model}; write model: {plain if quick else plain + '-quickgelu'}."

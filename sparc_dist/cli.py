@@ -21,7 +21,9 @@ was written; 130 stopped by Ctrl-C, the same command goes on from there.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING)
+    logging.basicConfig(level=logging.WARNING)
+    if options.verbose:  # of ours only: other libraries log what they send, with its signatures
+        logging.getLogger("sparc_dist").setLevel(logging.DEBUG)
     try:
         code: int = options.command(options)
         return code
@@ -35,6 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"sparc-dist: {where}{error.strerror or error}.", file=sys.stderr)
+        return 2
+    except Exception as error:  # of a storage's library or a mistake of ours
+        if options.verbose:
+            raise
+        lines = str(error).strip().splitlines() or [""]
+        told = f"{type(error).__name__}: {lines[0]}"
+        print(f"sparc-dist: {told}; --verbose shows more.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sparc-dist: stopped; the same command goes on from here.", file=sys.stderr)

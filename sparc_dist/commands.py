@@ -49,16 +49,19 @@ def label(options: Namespace) -> int:
     if outcome.failures:
         print("\n".join(results.remarks()), file=sys.stderr)
         return 1
-    rows = list(top_classes(outcome.layout.root, "images", "model", options.top))
+    from sparc_dist.report.tables import NO_LABELS
+
     url = storage.join(outcome.layout.root, "labels.csv")
-    write_labels(rows, url)
-    for image_id, best in rows[:SHOWN]:
+    rows = top_classes(outcome.layout.root, "images", "model", options.top)
+    first, count = write_labels(rows, url, SHOWN)
+    for image_id, best in first:
         print(f"{image_id}: " + ", ".join(f"{name} {score:+.1f}" for name, score in best))
-    if len(rows) > SHOWN:
-        print(f"… and {len(rows) - SHOWN:,} more")
+    if count > SHOWN:
+        print(f"… and {count - SHOWN:,} more")
     for remark in results.remarks():
-        print(remark)
-    print(f"The classes of all {len(rows):,} images are in {url}")
+        if NO_LABELS not in remark:  # nobody who asks for labels expects to have any
+            print(remark)
+    print(f"The classes of all {count:,} images are in {url}")
     return 0
 
 
@@ -80,12 +83,15 @@ def prompts(options: Namespace) -> int:
     for dataset in config.datasets:
         layout = RunLayout(config.output).dataset(dataset.name)
         bank, notes = dataset_bank(dataset, layout)
-        if not storage.exists(layout.marker):
+        told = f"written to {layout.prompts}"
+        if storage.exists(layout.marker):
+            told = f"not written: {layout.prompts} belongs to a run that has begun"
+        else:
             storage.write_table(layout.prompts, bank.to_table())
         print(f"{dataset.name}\n{summary(bank)}")
         if options.show:
             print("\n".join(f"  {prompt.text}" for prompt in bank.compound))
-        print("\n".join([*notes, f"written to {layout.prompts}", ""]))
+        print("\n".join([*notes, told, ""]))
     return 0
 
 

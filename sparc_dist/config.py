@@ -49,9 +49,9 @@ class LLMConfig(Section):
     sentences: ask it for descriptive prompts on top of the formulaic ones.
     """
 
-    base_url: str = Field(pattern=r"^https?://[^\s@]+$")
+    base_url: str = Field(pattern=r"^https?://[^\s@?#]+$")
     model: str
-    key_env: str = "OPENAI_API_KEY"
+    key_env: str = Field("OPENAI_API_KEY", pattern=r"^[A-Z_][A-Z0-9_]*$")
     timeout_seconds: float = Field(60, gt=0, le=3600)
     sentences: bool = True
 
@@ -112,12 +112,14 @@ class DatasetConfig(Section):
     @classmethod
     def _fill_in_the_kinds_preset(cls, raw: Any) -> Any:
         """The paper's setting of the official data sets; all pairs where nothing is known."""
-        if not isinstance(raw, dict) or not isinstance(raw.get("prompts", {}), dict):
+        if not isinstance(raw, dict):
             return raw
-        raw = {"kind": "manifest", **raw}
+        raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
+        if not isinstance(raw["prompts"], dict):
+            return raw
         preset = PRESETS.get(str(raw["kind"]))
         source, direction = ("training", preset[0]) if preset else ("all-pairs", "either")
-        prompts = {"source": source, "direction": direction, **raw.get("prompts", {})}
+        prompts = {"source": source, "direction": direction, **raw["prompts"]}
         if preset:
             raw = {"resnet_size": preset[1], **raw}
         return {**raw, "prompts": prompts}
@@ -284,7 +286,10 @@ def parse(raw: dict[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        lines = [_sentence(dict(problem)) for problem in error.errors()]
+        # A list whose items are wrong is then also called too short; once is enough.
+        problems = [dict(problem) for problem in error.errors()]
+        wrong = [p for p in problems if p["type"] != "too_short" or not p["input"]]
+        lines = [_sentence(problem) for problem in wrong or problems]
         raise UserError(f"{where}: " + " ".join(lines)) from None
 
 
@@ -335,6 +340,10 @@ def _sentence(problem: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{field}: is missing; add it."
     message = problem["msg"].removeprefix("Value error, ")
+    if "llm" in problem["loc"]:
+        # A key may stand anywhere in there by mistake; so nothing of it is repeated.
+        rules = {"base_url": "must be http(s)://host/path", "key_env": "must name a variable"}
+        return f"{field}: {rules.get(str(problem['loc'][-1]), message)}."
     if problem["type"] == "string_pattern_mismatch":
         message = "must be letters, digits and . _ @ + - only, for it names a folder"
     given = problem["input"]

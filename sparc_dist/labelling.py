@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -28,12 +27,18 @@ def top_classes(run: str, dataset: str, backbone: str, top: int) -> Iterator[Row
             yield image_id, [(classes[index], float(row[index])) for index in best]
 
 
-def write_labels(rows: list[Row], url: str) -> None:
-    """A CSV with a line for each image and class: image_id, rank, class, score."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["image_id", "rank", "class", "score"])
-    for image_id, best in rows:
-        for rank, (name, score) in enumerate(best, 1):
-            writer.writerow([image_id, rank, name, f"{score:.4f}"])
-    storage.write_bytes(url, out.getvalue().encode())
+def write_labels(rows: Iterable[Row], url: str, keep: int) -> tuple[list[Row], int]:
+    """A CSV with a line for each image and class; gives the first rows and how many there are."""
+    first: list[Row] = []
+    count = 0
+    with storage.writing(url) as path, path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["image_id", "rank", "class", "score"])
+        for image_id, best in rows:
+            count += 1
+            if len(first) < keep:
+                first.append((image_id, best))
+            for rank, (name, score) in enumerate(best, 1):
+                writer.writerow([image_id, rank, name, f"{score:.4f}"])
+        file.flush()
+    return first, count

@@ -65,9 +65,12 @@ def is_folder(url: str) -> bool:
 
 def files_below(url: str) -> Iterator[str]:
     """The URLs of all files below a folder, by name; holds one folder's names at a time."""
+    if "::" in url:
+        raise UserError(f"{url} is a chain of file systems; name a plain URL or folder.")
     fs, path = fsspec.core.url_to_fs(url)
     for entry in sorted(fs.ls(path, detail=True), key=lambda entry: entry["name"]):
-        below = fs.unstrip_protocol(entry["name"]) if is_remote(url) else entry["name"]
+        # As the user spelt the URL: a file system may have other names for itself.
+        below = join(url, entry["name"].rstrip("/")[len(path.rstrip("/")) + 1 :])
         if entry.get("islink") and fs.isdir(entry["name"]):
             # A link to a folder above would lead back here for ever.
             if not os.path.realpath(path).startswith(os.path.realpath(below)):

@@ -207,3 +207,9 @@ def test_a_vit_at_a_forced_size(checkpoint: Path) -> None:
     backbone = Backbone(config)
     assert backbone.image_size == 96
     assert backbone.encode_images(noise(2, 96), 2).shape[0] == 2
+
+
+def test_openais_archive_under_a_model_without_quickgelu_is_refused(openai_form: Path) -> None:
+    config = BackboneConfig(name="r", model="RN50", weights=str(openai_form))
+    with pytest.raises(UserError, match="write model: RN50-quickgelu"):
+        Backbone(config)

@@ -140,3 +140,29 @@ def test_rubbish_anywhere_is_a_clear_error_or_a_right_config(key: str, value: ob
             return str(error)
 
     assert attempt().startswith("config.yaml: ")
+
+
+SECRET = "sk-4f2a9c"
+
+
+@pytest.mark.parametrize(
+    "llm",
+    [
+        SECRET,
+        {"base_url": f"https://user:{SECRET}@host/v1", "model": "m"},
+        {"base_url": f"https://host/v1?api_key={SECRET}", "model": "m"},
+        {"base_url": "https://host/v1", "model": "m", "key_env": SECRET},
+        {"base_url": "https://host/v1", "model": "m", "key": SECRET},
+    ],
+    ids=["bare", "user", "query", "variable", "key"],
+)
+def test_a_key_in_the_wrong_place_is_refused_and_not_repeated(llm: object) -> None:
+    raw = changed(lambda c: c["datasets"][0].update(prompts={"source": "llm", "llm": llm}))
+    with pytest.raises(UserError, match=r"datasets\.0\.prompts\.llm") as caught:
+        parse(raw, "config.yaml")
+    assert SECRET not in str(caught.value)
+
+
+def test_empty_prompts_mean_the_default() -> None:
+    raw = changed(lambda c: c["datasets"][0].update(prompts=None))
+    assert parse(raw, "config.yaml").datasets[0].prompts.source == "all-pairs"

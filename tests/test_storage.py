@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import storage
+from sparc_dist.errors import UserError
 from sparc_dist.shards import list_column, matrix
 
 
@@ -113,3 +114,12 @@ def test_relative_paths_lie_below_their_base() -> None:
     assert storage.absolute("y.csv", "s3://bucket/run") == "s3://bucket/run/y.csv"
     assert storage.absolute("s3://other/y.csv", "/data") == "s3://other/y.csv"
     assert storage.absolute("y.jpg", storage.parent("/m.csv")) == "/y.jpg"
+
+
+def test_files_of_other_file_systems_are_named_as_the_folder_was() -> None:
+    storage.write_bytes("memory://photos/sub/a.jpg", b"x")
+    found = list(storage.files_below("memory://photos"))
+    assert found == ["memory://photos/sub/a.jpg"]
+    assert storage.read_bytes(found[0]) == b"x"
+    with pytest.raises(UserError, match="chain of file systems"):
+        list(storage.files_below("zip://photos::x.zip"))

@@ -88,6 +88,9 @@ def _notes(prompts: PromptState, mentions: Mentions) -> list[str]:
         notes.append("There is only one class, so image debias leaves nothing: all scores are 0.")
     elif prompts.flat_images:
         notes.append(f"{prompts.flat_images} images score every class the same: debias gives 0.")
+    if moments.count == 1:
+        notes.append("There is only one image, so prompt debias leaves nothing: all scores are 0.")
+        return notes
     constant = moments.sd == 0
     for kind, part in (("singleton", constant[:classes]), ("compound", constant[classes:])):
         if part.any():

@@ -49,7 +49,7 @@ class Coco2014:
                 content = json.load(file, object_hook=_without_outlines)
             names = {category["id"]: category["name"] for category in content["categories"]}
             paths = {image["id"]: image["file_name"] for image in content["images"]}
-            annotations = content["annotations"]
+            annotations = [(image, kind, crowd) for image, kind, crowd in content["annotations"]]
         except FileNotFoundError:
             raise UserError(f"There is no file {url}; it is part of the data set.") from None
         except (ValueError, KeyError, TypeError):

@@ -32,6 +32,8 @@ class Source(Protocol):
 class Labelled(Protocol):
     """A source that knows labels of other images than those to be scored."""
 
+    notes: list[str]
+
     def labels(self) -> Iterator[list[list[int]]]:
         """The class indices of each training image, in batches."""
         ...

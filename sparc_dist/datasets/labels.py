@@ -38,7 +38,11 @@ class LabelReader:
         return sorted(indices)
 
     def _index(self, item: Any) -> int | None:
-        index = self._index_of.get(item.strip()) if isinstance(item, str) else item
+        index = item
+        if isinstance(item, str):
+            name = item.strip()
+            # In a CSV an index is a text too; a class may still be called "7".
+            index = self._index_of.get(name, int(name) if name.isdecimal() else None)
         if isinstance(index, int) and 0 <= index < len(self._index_of):
             self._known += 1
             return index

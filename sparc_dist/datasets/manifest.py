@@ -102,7 +102,7 @@ class Manifest:
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:
             raise UserError(f"There is no table {self._url}; check the path.") from None
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{self._url} cannot be read as a table: {reason}.") from None
 
@@ -124,5 +124,12 @@ class Manifest:
         yield from pa.csv.open_csv(file, convert_options=options)
 
     def _concerned(self, names: Sequence[str]) -> list[str]:
+        """The columns of concern; none may stand twice, and none with spaces around it."""
         classes = () if "labels" in names else self._classes
-        return [name for name in names if name in KNOWN or name in classes]
+        found = [name for name in names if name in KNOWN or name in classes]
+        for name in names:
+            if found.count(name) > 1:
+                raise UserError(f"{self._url}: the column {name!r} stands twice; keep one.")
+            if name not in found and name.strip() in KNOWN:
+                raise UserError(f"{self._url}: the column {name!r} has spaces; remove them.")
+        return found

@@ -33,6 +33,7 @@ class WebDataset:
         self._classes = list(classes)
         self.notes: list[str] = []
         self._cut: list[str] = []
+        self._beside = self._unread = 0
 
     def images(self) -> Iterator[pa.Table]:
         """The images of each tar in the order in which they stand there."""
@@ -42,6 +43,10 @@ class WebDataset:
             ids, uris, labels = zip(*batch, strict=True)
             yield images_table(ids, uris, labels)
         self.notes = reader.notes() + [f"{tar} is cut off in the middle." for tar in self._cut]
+        if self._beside:
+            self.notes.append(f"{self._beside} images with the key of another were left out.")
+        if self._unread:
+            self.notes.append(f"{self._unread} label files could not be read.")
 
     def _tars(self) -> list[str]:
         if self._url.endswith(".tar"):
@@ -76,7 +81,8 @@ class WebDataset:
         labels: list[int] | None = None
         for member in members:
             if member.name.lower().endswith(SUFFIXES):
-                image = member
+                self._beside += image is not None
+                image = image or member
             elif member.name.endswith((".json", ".cls")):
                 file = archive.extractfile(member)
                 labels = self._labels(file, member.name, reader, labels)
@@ -91,15 +97,17 @@ class WebDataset:
         self, file: Any, name: str, reader: LabelReader, known: list[int] | None
     ) -> list[int] | None:
         """Labels of a side file; one that says nothing of labels changes nothing."""
-        try:
-            value = json.loads(file.read())
-        except ValueError:
-            return known
+        content = file.read()
         if name.endswith(".cls"):
-            value = [value]
-        elif isinstance(value, dict):
+            return reader.read(content.decode(errors="replace"), 0)
+        try:
+            value = json.loads(content)
+        except ValueError:
+            self._unread += 1
+            return known
+        if isinstance(value, dict):
             value = value.get("labels")
-        return reader.read(value, 0) if isinstance(value, list) else known
+        return reader.read(value, 0) if isinstance(value, list | str) else known
 
 
 def _key(member: TarInfo) -> str:

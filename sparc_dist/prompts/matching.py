@@ -8,6 +8,7 @@ up, so that "hot dog" does not mention "dog".
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 _IRREGULAR = {
@@ -101,5 +102,6 @@ class ClassMatcher:
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words: runs of letters and digits of any script."""
-    return re.findall(r"[^\W_]+", text.lower())
+    """Lower-case words: runs of letters and digits of any script, with their marks."""
+    kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text.lower())
+    return "".join(kept).split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,9 +27,13 @@ from sparc_dist.prompts.matching import ClassMatcher
 
 @dataclass
 class StoredReplies:
-    """An LLM's replies, kept in the run, so that a rerun asks nothing."""
+    """An LLM's replies, kept in the run, so that a rerun asks nothing.
+
+    endpoint: its URL and model.
+    """
 
     folder: str
+    endpoint: str = ""
 
     def get(self, question: str) -> str | None:
         """The reply to a question asked before."""
@@ -43,7 +48,8 @@ class StoredReplies:
         storage.write_json(self._url(question), {"question": question, "reply": reply})
 
     def _url(self, question: str) -> str:
-        name = hashlib.sha256(question.encode()).hexdigest()[:24]
+        # Another model's reply to the same question is no reply.
+        name = hashlib.sha256(f"{self.endpoint}\n{question}".encode()).hexdigest()[:24]
         return storage.join(self.folder, f"{name}.json")
 
 
@@ -99,11 +105,13 @@ class BankBuilder:
         for number, line in enumerate(storage.read_lines(url), 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
-            ids = matcher.classes_in(line)
-            if len(ids) not in (2, 3):
+            names = [name for name in re.split(r",|\band\b", line) if name.strip()]
+            found = [matcher.classes_in(name) for name in names]
+            ids = tuple(sorted({index for classes in found for index in classes}))
+            if len(ids) not in (2, 3) or any(len(classes) != 1 for classes in found):
                 raise UserError(
-                    f"{url}, line {number}: {line.strip()!r} names {len(ids)} classes; name two "
-                    "or three, with commas between them."
+                    f"{url}, line {number}: {line.strip()!r} does not name two or three classes; "
+                    "write their names with commas between them."
                 )
             sets.append(ids)
         if not sets:

@@ -137,7 +137,13 @@ def test_one_image_gives_zeros_and_uniform_weights() -> None:
         assert (part == 0).all()
     for weights in fusion.weights:
         np.testing.assert_allclose(weights, 1 / len(weights))
-    assert any("1 images for vectors" in note for note in fusion.notes)
+    assert any("only one image" in note for note in fusion.notes)
+
+
+def test_few_images_are_told_of() -> None:
+    scores, mentioned = made_up(0, images=4)
+    notes = fitted(scores, mentioned).notes
+    assert any("4 images for vectors of up to 7 ranks" in note for note in notes)
 
 
 def test_identical_images_give_zeros() -> None:

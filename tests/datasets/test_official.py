@@ -142,7 +142,16 @@ def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path
     assert list(Coco2014(str(coco)).labels()) == [[[0, 79], [0]]]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"images": []}', '{"images": 1, "categories": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"images": []}',
+        '{"images": 1, "categories": 2}',
+        '{"images": [], "categories": [], "annotations": [1]}',
+    ],
+)
 def test_coco_files_that_are_none(coco: Path, text: str) -> None:
     (coco / "annotations" / "instances_val2014.json").write_text(text)
     with pytest.raises(UserError, match="not a COCO instances file"):

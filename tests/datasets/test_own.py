@@ -49,6 +49,15 @@ def test_a_csv_manifest(tmp_path: Path) -> None:
     ]
 
 
+def test_indices_in_a_csv_and_tables_in_utf_16(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("uri,labels\na.jpg,0;2\n")
+    assert rows(dataset(manifest))[0]["labels"] == [0, 2]
+    manifest.write_bytes("uri,labels\nä.jpg,0;2\n".encode("utf-16"))
+    with pytest.raises(UserError, match="cannot be read as a table"):
+        rows(dataset(manifest))
+
+
 def test_a_manifest_without_labels(tmp_path: Path) -> None:
     manifest = tmp_path / "m.csv"
     manifest.write_text("uri\na.jpg\n")
@@ -70,6 +79,8 @@ def test_a_folder_takes_images_of_any_depth_by_name(tmp_path: Path) -> None:
         ("uri,labels\na.jpg,cow\n", "no label is one of the 3 classes .the first is 'cow'"),
         ('uri\na.jpg\n""\n', "row 1: uri or image_id is missing"),
         ("uri,labels\na.jpg\n", "cannot be read as a table"),
+        ("uri,uri\na.jpg,b.jpg\n", "the column 'uri' stands twice"),
+        ("uri, labels\na.jpg,cat\n", "the column ' labels' has spaces"),
     ],
 )
 def test_a_wrong_manifest(tmp_path: Path, text: str, expected: str) -> None:

@@ -50,7 +50,19 @@ def test_members_become_images_whose_bytes_are_read_alone(tmp_path: Path) -> Non
     ]
     contents = [storage.read_bytes(row["uri"]) for row in rows]
     assert contents == [b"first image", b"second", b"third", b"", b"last"]
-    assert source.notes == []
+    assert source.notes == ["1 label files could not be read."]
+
+
+def test_two_images_of_one_key_and_labels_as_text(tmp_path: Path) -> None:
+    members = {"a.jpg": b"photo", "a.seg.png": b"mask", "a.json": b'{"labels": "cat; sofa"}'}
+    write_tar(tmp_path / "x.tar", {**members, "b.jpg": b"b", "b.cls": b"dog"})
+    source = WebDataset(str(tmp_path), CLASSES)
+    (table,) = source.images()
+    assert [(row["image_id"], row["labels"]) for row in table.to_pylist()] == [
+        ("x.tar/a.jpg", [0, 2]),
+        ("x.tar/b.jpg", [1]),
+    ]
+    assert source.notes == ["1 images with the key of another were left out."]
 
 
 def test_one_tar_by_name(tmp_path: Path) -> None:

@@ -58,6 +58,10 @@ def test_names_with_digits_hyphens_and_other_scripts() -> None:
     assert found(classes, "T-shirts, an A380, äpfel и собака") == set(classes)
 
 
+def test_marks_belong_to_their_letters() -> None:
+    assert found(["दिन", "दान"], "एक दान") == {"दान"}
+
+
 def test_aliases_stand_for_their_class() -> None:
     matcher = ClassMatcher(["motorcycle", "car"], {"motor bike": "motorcycle", "food bowl": "bowl"})
     assert matcher.classes_in("car and motor bikes") == (0, 1)
