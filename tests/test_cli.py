@@ -228,6 +228,18 @@ def test_prompts_are_made_and_shown_without_images_or_models(
     assert table["text"].to_pylist()[-1] == "dog and sofa"
 
 
+def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
+    write_config: Callable[..., str],
+) -> None:
+    config = write_config({"prompts": {"source": "labels", "labels": "foo://table.csv"}})
+    done = sparc_dist("prompts", config)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "foo" in done.stderr
+    assert "--verbose shows more" in done.stderr
+    assert "Traceback" in sparc_dist("--verbose", "prompts", config).stderr
+
+
 def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) -> None:
     photos = tmp_path / "my photos"
     photos.mkdir()
