@@ -13,8 +13,8 @@ from sparc_dist import __version__, commands
 from sparc_dist.errors import UserError
 
 EPILOG = """\
-exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input was refused and nothing
-was written; 130 stopped by Ctrl-C, the same command goes on from there.
+exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input was refused, or the
+command could not go on; 130 stopped by Ctrl-C, the same command goes on from there.
 """
 
 

@@ -40,5 +40,4 @@ def write_labels(rows: Iterable[Row], url: str, keep: int) -> tuple[list[Row], i
                 first.append((image_id, best))
             for rank, (name, score) in enumerate(best, 1):
                 writer.writerow([image_id, rank, name, f"{score:.4f}"])
-        file.flush()
     return first, count

@@ -237,6 +237,25 @@ def test_an_edited_manifest_is_another_run(
         go(write_config(few))
 
 
+def test_a_class_without_positives_counts_as_zero_on_request(
+    write_config: WriteConfig, scenes: Path, tmp_path: Path
+) -> None:
+    names = sorted(path.name for path in scenes.iterdir())[:6]
+    rows = [f"{scenes / name},{'cat' if i % 2 else ''}" for i, name in enumerate(names)]
+    table = tmp_path / "m.csv"
+    table.write_text("uri,labels\n" + "\n".join(rows) + "\n")
+    few = {"kind": "manifest", "images": str(table), "classes": ["cat", "dog"]}
+    outcome = go(write_config(few, empty_class="zero"))
+    sparc = outcome.metrics["scenes", "tiny"]["sparc"]
+    assert sparc["AP"]["dog"] is None
+    assert sparc["mAP"] == sparc["AP"]["cat"] / 2
+
+
+def test_a_run_without_progress_ends_with_a_sentence(write_config: WriteConfig) -> None:
+    outcome = go(write_config(resources={"scorers": 1, "no_progress_seconds": 1}))
+    assert "resources.no_progress_seconds" in outcome.failures["scenes", "tiny"]
+
+
 def test_a_reduce_that_fails_leaves_the_unit_undone(
     write_config: WriteConfig, tmp_path: Path
 ) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparc_dist.config import DatasetConfig
+from sparc_dist.config import DatasetConfig, LLMConfig
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.layout import DatasetLayout
 from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.prompts.source import endpoint_of
 from tests.prompts.test_llm import KEY, Handler, Model, Server, chat, fails, writes_captions
 
 CLASSES = ["cat", "dog", "sofa", "car"]
@@ -95,3 +96,13 @@ def test_sentences_can_be_left_out(tmp_path: Path, endpoint: Model) -> None:
     bank, _ = built(tmp_path, endpoint, source="llm", llm={"sentences": False})
     assert {prompt.origin for prompt in bank.compound} == {"pair"}
     assert len(endpoint.requests) == 4
+
+
+def test_the_limit_of_a_request_and_the_key_reach_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    config = LLMConfig(base_url="http://h/v1", model="m", key_env="MY_KEY", timeout_seconds=7)
+    assert (endpoint_of(config).timeout_seconds, endpoint_of(config).key) == (7, KEY)
+    monkeypatch.delenv("MY_KEY")
+    assert endpoint_of(config).key is None
