@@ -23,6 +23,7 @@ from pydantic import (
 from sparc_dist import storage
 from sparc_dist.core.fusion import Method
 from sparc_dist.errors import UserError
+from sparc_dist.filesystems import is_remote
 from sparc_dist.prompts.compound import PairTemplate
 from sparc_dist.prompts.matching import words_of
 
@@ -276,8 +277,8 @@ def load_config(path: str, output: str | None = None) -> Config:
     if not isinstance(raw, dict):
         raise UserError(f"{path} holds no config; it must be a YAML mapping with `output:` …")
     if output is not None:
-        raw["output"] = os.path.abspath(output) if not storage.is_remote(output) else output
-    base = storage.parent(path) if storage.is_remote(path) else str(Path(path).resolve().parent)
+        raw["output"] = os.path.abspath(output) if not is_remote(output) else output
+    base = storage.parent(path) if is_remote(path) else str(Path(path).resolve().parent)
     return resolve(parse(raw, path), base)
 
 

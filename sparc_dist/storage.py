@@ -1,15 +1,19 @@
 """Where things lie: local paths and object storage behind the same few functions.
 
 A file appears whole or not at all: locally it is written aside and renamed, object stores make an
-object visible only when its upload is complete.
+object visible only when its upload is complete. What a run wrote is found by its name, never by
+listing: a listing may be old.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
+import re
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,12 +22,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
+from sparc_dist.filesystems import Refused, StorageError, call, is_chain, is_remote, resolve
+
+READ_AHEAD = 2**20
+
+_PART = re.compile(r"(.*)#bytes=(\d+)\+(\d+)", re.DOTALL)
 
 
 def absolute(url: str, base: str) -> str:
@@ -33,11 +41,6 @@ def absolute(url: str, base: str) -> str:
     if is_remote(base) and not os.path.isabs(url):
         return join(base, url)
     return os.path.normpath(os.path.join(base, os.path.expanduser(url)))
-
-
-def is_remote(url: str) -> bool:
-    """Whether ``url`` names a protocol, as ``s3://bucket/key`` does."""
-    return "://" in url
 
 
 def join(url: str, *parts: str) -> str:
@@ -53,22 +56,21 @@ def parent(url: str) -> str:
 
 def exists(url: str) -> bool:
     """Whether there is a file (or folder) at ``url``."""
-    fs, path = fsspec.core.url_to_fs(url)
-    return bool(fs.exists(path))
+    return call(url, "reading", lambda fs, path: bool(fs.exists(path)))
 
 
 def is_folder(url: str) -> bool:
     """Whether ``url`` is a folder."""
-    fs, path = fsspec.core.url_to_fs(url)
-    return bool(fs.isdir(path))
+    return call(url, "listing", lambda fs, path: bool(fs.isdir(path)))
 
 
 def files_below(url: str) -> Iterator[str]:
     """The URLs of all files below a folder, by name; holds one folder's names at a time."""
-    if "::" in url:
+    if is_chain(url):
         raise UserError(f"{url} is a chain of file systems; name a plain URL or folder.")
-    fs, path = fsspec.core.url_to_fs(url)
-    for entry in sorted(fs.ls(path, detail=True), key=lambda entry: entry["name"]):
+    fs, path = resolve(url)
+    entries = call(url, "listing", lambda fs, path: fs.ls(path, detail=True))
+    for entry in sorted(entries, key=lambda entry: entry["name"]):
         # As the user spelt the URL: a file system may have other names for itself.
         below = join(url, entry["name"].rstrip("/")[len(path.rstrip("/")) + 1 :])
         if entry.get("islink") and fs.isdir(entry["name"]):
@@ -88,14 +90,66 @@ def part(url: str, offset: int, size: int) -> str:
 
 def read_bytes(url: str) -> bytes:
     """The content of a file, or of a part of one."""
-    url, _, wanted = url.partition("#bytes=")
-    fs, path = fsspec.core.url_to_fs(url)
+    wanted = _PART.fullmatch(url)
     if wanted:
-        offset, size = (int(number) for number in wanted.split("+"))
-        content: bytes = fs.cat_file(path, start=offset, end=offset + size)
-        return content
-    whole: bytes = fs.cat_file(path)
-    return whole
+        start, size = int(wanted[2]), int(wanted[3])
+        return call(
+            wanted[1],
+            "reading",
+            lambda fs, path: bytes(fs.cat_file(path, start=start, end=start + size)),
+        )
+    return call(url, "reading", lambda fs, path: bytes(fs.cat_file(path)))
+
+
+def read_own(url: str) -> bytes | None:
+    """The content of a file of a run; None where there is none.
+
+    A store whose listing is closed to us says "refused" of a file that is not there. Below a
+    run's root, where ``check_access`` has shown that we may read, it means just that.
+    """
+    try:
+        return read_bytes(url)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+
+
+def opened(url: str) -> io.BufferedReader:
+    """A file to read from, of which only the parts that are asked for are fetched."""
+    fs, path = resolve(url)
+    if isinstance(fs, LocalFileSystem):
+        return open(path, "rb")
+    return io.BufferedReader(_Remote(url), buffer_size=READ_AHEAD)
+
+
+class _Remote(io.RawIOBase):
+    """A file in a store, read range by range; each range is tried again on its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._size = int(call(url, "reading", lambda fs, path: fs.info(path)["size"]))
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        start, end = self._at, min(self._at + len(buffer), self._size)
+        if start >= end:
+            return 0
+        content = call(
+            self._url, "reading", lambda fs, path: fs.cat_file(path, start=start, end=end)
+        )
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
 
 
 def read_lines(url: str) -> list[str]:
@@ -110,39 +164,15 @@ def read_lines(url: str) -> list[str]:
 
 def write_bytes(url: str, content: bytes) -> None:
     """Write a file, whole or not at all."""
-    fs, path = fsspec.core.url_to_fs(url)
-    if not isinstance(fs, LocalFileSystem):
-        fs.pipe_file(path, content)
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    aside = f"{path}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(aside, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
 
+    def put(fs: Any, path: str) -> None:
+        if not isinstance(fs, LocalFileSystem):
+            fs.pipe_file(path, content)
+            return
+        with _aside(url, path) as aside:
+            aside.write_bytes(content)
 
-def delete(url: str) -> None:
-    """Remove a file, if there is one."""
-    fs, path = fsspec.core.url_to_fs(url)
-    with suppress(FileNotFoundError):
-        fs.rm_file(path)
-
-
-def sha256(url: str) -> str | None:
-    """The SHA-256 of a file's content; None where there is no file."""
-    digest = hashlib.sha256()
-    try:
-        with fsspec.open(url, "rb") as file:
-            while chunk := file.read(2**20):
-                digest.update(chunk)
-    except (FileNotFoundError, IsADirectoryError):
-        return None
-    return digest.hexdigest()
+    call(url, "writing", put)
 
 
 @contextmanager
@@ -152,21 +182,82 @@ def writing(url: str) -> Iterator[Path]:
     For what is too large to be held in memory.
     """
     with tempfile.TemporaryDirectory() as folder:
-        aside = Path(folder) / "content"
+        filled = Path(folder) / "content"
+        yield filled
+
+        def put(fs: Any, path: str) -> None:
+            if not isinstance(fs, LocalFileSystem):
+                fs.put_file(str(filled), path)
+                return
+            with _aside(url, path) as aside:
+                shutil.copyfile(filled, aside)
+
+        call(url, "writing", put)
+
+
+@contextmanager
+def _aside(url: str, path: str) -> Iterator[Path]:
+    """A file beside ``path`` to fill; it takes its place when its bytes are on the disk."""
+    aside = Path(f"{path}.{uuid.uuid4().hex}.tmp")
+    try:
+        aside.parent.mkdir(parents=True, exist_ok=True)
         yield aside
-        fs, path = fsspec.core.url_to_fs(url)
-        if isinstance(fs, LocalFileSystem):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            near = f"{path}.{uuid.uuid4().hex}.tmp"
-            fs.put_file(str(aside), near)
-            os.replace(near, path)
-        else:
-            fs.put_file(str(aside), path)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                f"There is no space left to write {url}; free some and start the same command "
+                "again, it goes on from there."
+            ) from None
+        raise Refused(
+            f"Writing {url} was refused ({error.strerror}); allow it, or name another place."
+        ) from None
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def delete(url: str) -> None:
+    """Remove a file, if there is one."""
+    with suppress(FileNotFoundError):
+        call(url, "deleting", lambda fs, path: fs.rm_file(path))
+
+
+def check_access(root: str) -> None:
+    """Put a small file below ``root`` and read it back: before hours of work, not after."""
+    probe, content = join(root, "access-check"), uuid.uuid4().hex.encode()
+    write_bytes(probe, content)
+    try:
+        if read_bytes(probe) != content:
+            raise StorageError(
+                f"{root} gives back other bytes than were written; no run can rely on it, "
+                "choose another `output`."
+            )
+    finally:
+        with suppress(OSError):  # a store that keeps what it has is as good
+            delete(probe)
+
+
+def sha256(url: str) -> str | None:
+    """The SHA-256 of a file's content; None where there is no file."""
+    try:
+        with opened(url) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, IsADirectoryError):
+        return None
 
 
 def read_json(url: str) -> Any:
     """A JSON file's value."""
     return json.loads(read_bytes(url))
+
+
+def read_own_json(url: str) -> Any:
+    """A JSON file of a run; None where there is none."""
+    content = read_own(url)
+    return None if content is None else json.loads(content)
 
 
 def write_json(url: str, value: object) -> None:
@@ -205,9 +296,9 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 def read_row_group(url: str, index: int, columns: Sequence[str]) -> pa.Table:
     """One row group of a Parquet file, without reading the others."""
-    footer = _footer(url, _version(url))
-    with fsspec.open(url, "rb") as file:
-        return pq.ParquetFile(file, metadata=footer).read_row_group(index, columns=columns)
+    with opened(url) as file:
+        parquet = pq.ParquetFile(file, metadata=_footer(url, _version(url)))
+        return parquet.read_row_group(index, columns=columns)
 
 
 def row_group_sizes(url: str) -> list[int]:
@@ -219,11 +310,10 @@ def row_group_sizes(url: str) -> list[int]:
 @lru_cache(maxsize=16)
 def _footer(url: str, version: str) -> pq.FileMetaData:
     """A file's metadata, read once per process: it grows with the number of row groups."""
-    with fsspec.open(url, "rb") as file:
+    with opened(url) as file:
         return pq.ParquetFile(file).metadata
 
 
 def _version(url: str) -> str:
     """Changes when the file does."""
-    fs, path = fsspec.core.url_to_fs(url)
-    return str(fs.ukey(path))
+    return call(url, "reading", lambda fs, path: str(fs.ukey(path)))

@@ -9,6 +9,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError
+from sparc_dist.filesystems import StorageError
 from sparc_dist.shards import list_column, matrix
 
 
@@ -22,7 +23,7 @@ def test_a_file_appears_whole_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StorageError, match=r"no space left to write .*; free some"):
         storage.write_bytes(str(target), b"second")
     assert target.read_bytes() == b"first"
     assert list(target.parent.iterdir()) == [target]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 
 from sparc_dist import storage
@@ -44,7 +43,7 @@ class Coco2014:
     def _split(self, split: str) -> list[tuple[str, list[int]]]:
         url = storage.join(self._root, "annotations", f"instances_{split}2014.json")
         try:
-            with fsspec.open(url, "rb") as file:
+            with storage.opened(url) as file:
                 # The outlines are most of the file and nothing to us: dropped while parsing.
                 content = json.load(file, object_hook=_without_outlines)
             names = {category["id"]: category["name"] for category in content["categories"]}

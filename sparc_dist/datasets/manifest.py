@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -97,7 +96,7 @@ class Manifest:
                 f"{self._url} is neither .parquet nor .csv; give a table in one of the two."
             )
         try:
-            with fsspec.open(self._url, "rb") as file:
+            with storage.opened(self._url) as file:
                 for batch in self._parquet(file) if self._url.endswith("t") else self._csv(file):
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:

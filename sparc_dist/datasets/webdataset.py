@@ -13,7 +13,6 @@ from itertools import groupby
 from tarfile import TarFile, TarInfo
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 
 from sparc_dist import storage
@@ -60,7 +59,7 @@ class WebDataset:
 
     def _rows(self, tar: str, reader: LabelReader) -> Iterator[Row]:
         try:
-            with fsspec.open(tar, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            with storage.opened(tar) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                 files = (member for member in archive if member.isfile())
                 for _, members in groupby(files, key=_key):
                     yield from self._row(tar, archive, list(members), reader)
