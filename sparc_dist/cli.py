@@ -109,6 +109,7 @@ example:
         metavar="N",
         help="how many scenes to draw (default: %(default)s)",
     )
+    _add_overwrite(command)
 
 
 def _run_parser(group: Any) -> None:
@@ -134,7 +135,8 @@ it a small Ray is started here.
         group, "run", commands.run, "run a config: images in, final scores out", text
     )
     command.add_argument("config", metavar="CONFIG", help="a YAML file")
-    command.add_argument("--output", metavar="URL", help="instead of the config's `output`")
+    command.add_argument("--to", metavar="URL", help="instead of the config's `output`")
+    _add_overwrite(command)
 
 
 def _label_parser(group: Any) -> None:
@@ -166,6 +168,7 @@ The model's weights come from the hub on first use; without internet, name a che
     command.add_argument(
         "--top", type=_positive, default=3, metavar="K", help="classes per image (default: 3)"
     )
+    _add_overwrite(command)
 
 
 def _datasets_parser(group: Any) -> None:
@@ -222,6 +225,12 @@ the two times with their ratio. Machines differ and are shared: compare ratios, 
         command.add_argument(
             f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)"
         )
+
+
+def _add_overwrite(command: Any) -> None:
+    command.add_argument(
+        "--overwrite", action="store_true", help="delete what an earlier run left there first"
+    )
 
 
 def _positive(text: str) -> int:

@@ -24,12 +24,13 @@ def demo(options: Namespace) -> int:
     """sparc-dist demo."""
     from sparc_dist.demo.run import write_demo
 
-    return _run_config(load_config(write_demo(options.out, options.images)))
+    config = load_config(write_demo(options.out, options.images))
+    return _run_config(config, options.overwrite)
 
 
 def run(options: Namespace) -> int:
     """sparc-dist run."""
-    return _run_config(load_config(options.config, options.output))
+    return _run_config(load_config(options.config, options.to), options.overwrite)
 
 
 def label(options: Namespace) -> int:
@@ -45,8 +46,9 @@ def label(options: Namespace) -> int:
         ],
         "backbones": [{"name": "model", "model": options.model, "weights": weights}],
     }
-    outcome, results = _finish(resolve(parse(raw, "sparc-dist label"), os.getcwd()))
-    if outcome.failures:
+    config = resolve(parse(raw, "sparc-dist label"), os.getcwd())
+    outcome, results = _finish(config, options.overwrite)
+    if not outcome.metrics:
         print("\n".join(results.remarks()), file=sys.stderr)
         return 1
     from sparc_dist.report.tables import NO_LABELS
@@ -62,7 +64,7 @@ def label(options: Namespace) -> int:
         if NO_LABELS not in remark:  # nobody who asks for labels expects to have any
             print(remark)
     print(f"The classes of all {count:,} images are in {url}")
-    return 0
+    return 1 if outcome.failures else 0
 
 
 def datasets(options: Namespace) -> int:
@@ -84,7 +86,7 @@ def prompts(options: Namespace) -> int:
         layout = RunLayout(config.output).dataset(dataset.name)
         bank, notes = dataset_bank(dataset, layout)
         told = f"written to {layout.prompts}"
-        if storage.exists(layout.marker):
+        if storage.read_own(layout.marker) is not None:
             told = f"not written: {layout.prompts} belongs to a run that has begun"
         else:
             storage.write_table(layout.prompts, bank.to_table())
@@ -95,8 +97,8 @@ def prompts(options: Namespace) -> int:
     return 0
 
 
-def _run_config(config: Config) -> int:
-    outcome, results = _finish(config)
+def _run_config(config: Config, overwrite: bool) -> int:
+    outcome, results = _finish(config, overwrite)
     from sparc_dist.report.tables import to_markdown
 
     print(to_markdown(results))
@@ -105,12 +107,12 @@ def _run_config(config: Config) -> int:
     return 1 if outcome.failures else 0
 
 
-def _finish(config: Config) -> tuple[Outcome, Results]:
+def _finish(config: Config, overwrite: bool) -> tuple[Outcome, Results]:
     # Ray and torch take seconds to import; a config with a typo should not wait for them.
     from sparc_dist.pipeline.run import run
     from sparc_dist.report import write_report
 
-    outcome = run(config)
+    outcome = run(config, overwrite)
     if outcome.nothing_to_do:
         print("The run was finished before; nothing was missing.", file=sys.stderr)
     return outcome, write_report(outcome.layout.root)

@@ -212,6 +212,8 @@ class Config(Section):
 
     shard_size: images per stored file. batch_size: images per step through the model.
     empty_class: leave a class without a positive out of the mAP (skip), or count it as 0 (zero).
+    max_error_share: with a larger share of images that cannot be read, a unit counts as failed,
+    although all else of it is saved.
     """
 
     output: str
@@ -221,6 +223,7 @@ class Config(Section):
     empty_class: Literal["skip", "zero"] = "skip"
     shard_size: int = Field(256, ge=1, le=65536)
     batch_size: int = Field(64, ge=1, le=65536)
+    max_error_share: float = Field(0.05, ge=0, le=1)
     resources: ResourcesConfig = ResourcesConfig()
 
     @field_validator("datasets", "backbones")
@@ -236,7 +239,7 @@ class Config(Section):
 
     def identity(self) -> dict[str, Any]:
         """What decides the results: two runs with the same identity give the same bytes."""
-        return self.model_dump(mode="json", exclude={"output", "resources"})
+        return self.model_dump(mode="json", exclude={"output", "resources", "max_error_share"})
 
 
 #: The model that this package carries.

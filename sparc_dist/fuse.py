@@ -44,7 +44,11 @@ def fuse(
         positives = Positives.of(scores, matrices.labels)
         aps = average_precision(positives, Reached.of(scores, positives))
         metrics[name] = summarise(aps, matrices.bank.classes, empty_class)
-    metrics |= {"images": len(matrices.ids), "errors": 0, "notes": list(fusion.notes)}
+    metrics |= {
+        "images": len(matrices.ids),
+        "errors": {"images": 0, "share": 0.0, "reasons": {}},
+        "notes": list(fusion.notes),
+    }
     storage.write_json(storage.join(out, "metrics.json"), metrics)
     return metrics
 

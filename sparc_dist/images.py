@@ -7,20 +7,51 @@ A picture is shown to the model as a person would see it: upright, transparent p
 from __future__ import annotations
 
 import io
+import logging
+import os
+import re
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
 
 Image.MAX_IMAGE_PIXELS = None  # our own limit below answers with a reason instead of a warning
 
+# Pillow logs what it also raises; the reason belongs in the error table and on no terminal.
+logging.getLogger("PIL").setLevel(logging.CRITICAL + 1)
+
+#: What is tried on a file, whatever its name. Not among them: PostScript, a program that Pillow
+#: would have Ghostscript run; icons, whose true size shows only when it is too late; and kinds in
+#: which nobody keeps photos.
+FORMATS = "JPEG PNG GIF WEBP TIFF BMP DIB PPM TGA PCX JPEG2000 AVIF".split()
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_QUIET = threading.Lock()
+
 
 class BadImage(Exception):
     """An image that cannot be read, with the reason for the error table."""
+
+
+def kind_of(reason: str) -> str:
+    """A reason without its figures and quotations, so that like errors can be counted."""
+    return re.sub(r"b?'[^']*'|\d[\d,.]*", "…", reason)[:120]
 
 
 def decode(content: bytes, size: int) -> NDArray[np.uint8]:
@@ -31,7 +62,7 @@ def decode(content: bytes, size: int) -> NDArray[np.uint8]:
         with warnings.catch_warnings():
             # Pillow warns of odd metadata; the pixels decide whether an image is good.
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(content)) as image:
+            with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
                 return _square(image, size)
     except BadImage:
         raise
@@ -42,20 +73,36 @@ def decode(content: bytes, size: int) -> NDArray[np.uint8]:
 
 
 def _square(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise BadImage(f"declares {width} × {height} pixels, more than {MAX_PIXELS:,}")
-    image.load()
+    for width, height in (image.size, _tile_size(image)):
+        if width * height > MAX_PIXELS:
+            raise BadImage(f"declares {width} × {height} pixels, more than {MAX_PIXELS:,}")
+    with _quiet_libtiff() if isinstance(image, TiffImageFile) else nullcontext():
+        image.load()
     rgb = _to_rgb(_upright(image))
     return np.asarray(rgb.resize((size, size), Image.Resampling.BICUBIC), dtype=np.uint8)
 
 
+def _tile_size(image: Image.Image) -> tuple[int, int]:
+    """The size of a TIFF's tiles, which may be larger than the image and are held as a whole."""
+    if not isinstance(image, TiffImageFile):
+        return 0, 0
+    width, height = (image.tag_v2.get(tag, 0) for tag in (TILEWIDTH, TILELENGTH))
+    if not isinstance(width, int) or not isinstance(height, int):
+        raise BadImage("the size of its tiles is no number")
+    return width, height
+
+
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF says; EXIF that cannot be read turns nothing."""
+    """Turned as its EXIF says; EXIF that cannot be read turns nothing.
+
+    Not by ImageOps.exif_transpose, which also writes the EXIF anew: one odd tag of a camera's
+    makes that fail, and the image would stay as it lies.
+    """
     try:
-        return ImageOps.exif_transpose(image)
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:
         return image
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -82,3 +129,28 @@ def _reason(error: Exception) -> str:
     """One line, without an address in memory that would differ from run to run."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if " at 0x" not in text else type(error).__name__
+
+
+def _known_formats() -> list[str]:
+    """Those of FORMATS that this Pillow was built with."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+@contextmanager
+def _quiet_libtiff() -> Iterator[None]:
+    """Keeps libtiff, which says what is wrong past Python, from writing to standard error."""
+    with _QUIET:
+        try:
+            kept = os.dup(2)
+        except OSError:  # there is none
+            yield
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(nowhere)
+            os.close(kept)

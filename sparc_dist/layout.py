@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sparc_dist.storage import join
+
+#: The passes of the reduce. Their states lie in at most so many files each: enough groups of
+#: shards to keep a cluster busy, and few enough to be merged at once.
+STAGES = ("prompt_statistics", "rank_statistics", "final_scores", "average_precision")
+MOST_GROUPS = 64
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,23 @@ class UnitLayout:
         return join(self.root, "done", f"{shard:05d}.json")
 
     def errors(self, shard: int) -> str:
-        """image_id, uri, error; only where a shard has such images."""
+        """image_id, uri, error; without rows where all of a shard's images are good."""
         return join(self.root, "errors", f"{shard:05d}.parquet")
 
     def final(self, shard: int) -> str:
         """image_id, zsclip, debiased, sparc."""
         return join(self.root, "final", f"{shard:05d}.parquet")
+
+    def files(self, shards: int) -> Iterator[str]:
+        """All that a unit of so many shards leaves beside markers and metrics."""
+        for shard in range(shards):
+            yield from (self.scores(shard), self.errors(shard), self.final(shard))
+        yield from (self.state(stage, group) for stage in STAGES for group in range(MOST_GROUPS))
+        yield self.fusion
+
+    def state(self, stage: str, group: int) -> str:
+        """What a pass of the reduce learnt from a group of shards, to go on from."""
+        return join(self.root, "reduce", stage, f"{group:02d}.npz")
 
     @property
     def fusion(self) -> str:
@@ -89,6 +106,21 @@ class RunLayout:
     def report(self) -> str:
         """The folder of the report."""
         return join(self.root, "report")
+
+    @property
+    def report_marker(self) -> str:
+        """Written last: the report is that of the metrics whose hash it holds."""
+        return join(self.report, "report.json")
+
+    def figure(self, dataset: str, backbone: str) -> str:
+        """The example pictures of a unit."""
+        return join(self.report, "figures", f"{dataset}-{backbone}.png")
+
+    def report_files(self, datasets: Sequence[str], backbones: Sequence[str]) -> Iterator[str]:
+        """All files of a report, its marker first."""
+        yield self.report_marker
+        yield from (join(self.report, name) for name in ("index.html", "tables.md", "tables.csv"))
+        yield from (self.figure(name, backbone) for name in datasets for backbone in backbones)
 
     def dataset(self, name: str) -> DatasetLayout:
         """One of the run's data sets."""

@@ -1,20 +1,34 @@
-"""The tables that hold a shard: what the map phase writes and the reduce phase reads."""
+"""The tables that hold a shard: what the map phase writes and the reduce phase reads.
+
+What is read is compared with the hash that was taken when it was written.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.core.debias import Scores
+from sparc_dist.errors import UserError
+from sparc_dist.images import kind_of
 from sparc_dist.layout import DatasetLayout, UnitLayout
+from sparc_dist.markers import Marker, Scoring
 
 ERRORS = pa.schema([("image_id", pa.string()), ("uri", pa.string()), ("error", pa.string())])
 METHODS = ("zsclip", "debiased", "sparc")
+
+
+class DamagedScores(UserError):
+    """Scores that are not those that were written; they can be made again from the images."""
 
 
 def list_column(rows: NDArray[np.floating]) -> pa.ListArray:
@@ -43,6 +57,20 @@ def scores_table(ids: Sequence[str], scores: Scores, embedding: NDArray[np.float
     )
 
 
+def write_shard(
+    unit: UnitLayout, shard: int, table: pa.Table, errors: Sequence[dict[str, str]], by: Scoring
+) -> Marker:
+    """A shard's scores and errors to storage; gives its marker, still to be written."""
+    # Without errors an empty table: it replaces what an earlier, unfinished try may have left.
+    bad = pa.Table.from_pylist(list(errors), schema=ERRORS)
+    hashes = {
+        "scores": storage.write_table(unit.scores(shard), table),
+        "errors": storage.write_table(unit.errors(shard), bad),
+    }
+    reasons = dict(Counter(kind_of(error["error"]) for error in errors))
+    return Marker(shard, len(table), len(errors), reasons, hashes, by)
+
+
 def final_table(ids: pa.ChunkedArray, columns: Sequence[NDArray[np.floating]]) -> pa.Table:
     """A shard's final scores: ZSCLIP, debiased and SPARC, each (n, N)."""
     lists = {name: list_column(rows) for name, rows in zip(METHODS, columns, strict=True)}
@@ -61,14 +89,35 @@ class UnitShards:
     def scores(self, shard: int) -> tuple[pa.ChunkedArray, Scores]:
         """A shard's image ids and scores."""
         columns = ["image_id", "singleton", "auxiliary", "compound"]
-        table = storage.read_table(self.unit.scores(shard), columns)
+        marker = Marker.read(self.unit, shard)
+        content = storage.read_own(self.unit.scores(shard))
+        if marker is None or not _is(content, marker.sha256["scores"]):
+            raise DamagedScores(
+                f"{self.unit.scores(shard)} is not what was written; start the same command "
+                "again to score its images anew."
+            )
+        table = pq.read_table(io.BytesIO(content or b""), columns=columns)
         widths = (self.classes, self.classes, self.compounds)
         parts = [matrix(table[name], w) for name, w in zip(columns[1:], widths, strict=True)]
         return table["image_id"], Scores(*parts)
 
-    def final(self, shard: int) -> tuple[list[str], NDArray[np.float32]]:
+    def damaged(self, shard: int) -> bool:
+        """Whether a shard's scores are not those that were written."""
+        try:
+            self.scores(shard)
+        except DamagedScores:
+            return True
+        return False
+
+    def final(self, shard: int, sha256: str) -> tuple[list[str], NDArray[np.float32]]:
         """A shard's image ids and final scores, the three methods side by side (n, 3 N)."""
-        table = storage.read_table(self.unit.final(shard))
+        content = storage.read_own(self.unit.final(shard))
+        if not _is(content, sha256):
+            raise UserError(
+                f"{self.unit.final(shard)} is not what was written; start the same command again "
+                "to make it anew."
+            )
+        table = pq.read_table(io.BytesIO(content or b""))
         parts = [matrix(table[name], self.classes) for name in METHODS]
         return table["image_id"].to_pylist(), np.concatenate(parts, axis=1)
 
@@ -81,3 +130,7 @@ class UnitShards:
         for row, image_id in zip(present, ids, strict=True):
             row[known[image_id] or []] = True
         return labelled, present
+
+
+def _is(content: bytes | None, sha256: str) -> bool:
+    return content is not None and hashlib.sha256(content).hexdigest() == sha256

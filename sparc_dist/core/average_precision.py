@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,15 @@ class Positives:
         """scores: (n, d), labels: (n, d)."""
         columns = zip(scores.T, labels.T, strict=True)
         return cls(tuple(np.sort(column[positive]) for column, positive in columns))
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """The state as arrays, to be kept in a file."""
+        return list(self.scores)
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Positives:
+        """What ``arrays`` gave."""
+        return cls(tuple(arrays))
 
     def __add__(self, other: Positives) -> Positives:
         pairs = zip(self.scores, other.scores, strict=True)
@@ -51,6 +60,15 @@ class Reached:
                 for column, reached in zip(ordered.T, positives.scores, strict=True)
             )
         )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """The state as arrays, to be kept in a file."""
+        return list(self.counts)
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Reached:
+        """What ``arrays`` gave."""
+        return cls(tuple(arrays))
 
     def __add__(self, other: Reached) -> Reached:
         return Reached(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))

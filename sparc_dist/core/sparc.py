@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores, debias_images, debias_prompts, flat_images
 from sparc_dist.core.fusion import Fusion, Method, rank_weights
@@ -33,6 +37,18 @@ class PromptState:
             flat_images(scores, method.image_debias),
         )
 
+    def arrays(self) -> list[NDArray[Any]]:
+        """The state as arrays, to be kept in a file."""
+        moments = self.moments
+        counts = np.array([moments.count, self.flat_images])
+        return [counts, moments.mean, moments.deviations]
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> PromptState:
+        """What ``arrays`` gave."""
+        (count, flat), mean, deviations = arrays
+        return cls(Moments(int(count), mean, deviations), int(flat))
+
     def __add__(self, other: PromptState) -> PromptState:
         return PromptState(self.moments + other.moments, self.flat_images + other.flat_images)
 
@@ -48,6 +64,19 @@ class RankState:
         """The state of one shard."""
         debiased = debias_prompts(debias_images(scores, method.image_debias), moments)
         return cls(tuple(Scatter.of(vectors) for vectors in order_statistics(debiased, mentions)))
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """The state as arrays, to be kept in a file."""
+        counts = np.array([scatter.count for scatter in self.scatters])
+        means = [scatter.mean for scatter in self.scatters]
+        return [counts, *means, *(scatter.matrix for scatter in self.scatters)]
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> RankState:
+        """What ``arrays`` gave."""
+        counts, *rest = arrays
+        parts = zip(counts.tolist(), rest[: len(counts)], rest[len(counts) :], strict=True)
+        return cls(tuple(Scatter(*part) for part in parts))
 
     def __add__(self, other: RankState) -> RankState:
         return RankState(tuple(map(add, self.scatters, other.scatters)))

@@ -7,18 +7,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 import torch
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
-
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# Ray writes tracebacks and C++ logs to our standard error; what matters of them reaches us as
-# exceptions, which we tell in a sentence.
-os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+from sparc_dist.filesystems import FORWARDED
 
 
 @contextmanager
@@ -31,13 +27,26 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
     with _silent_stderr():
         if os.environ.get("RAY_ADDRESS"):
-            ray.init(**quiet)
+            _join(quiet)
         else:
             ray.init(num_cpus=resources.cpus, include_dashboard=False, **quiet)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _join(quiet: dict[str, Any]) -> None:
+    """Join a running cluster. Its workers are told where the store is; keys are their own."""
+    known = {name: value for name in FORWARDED if "@" not in (value := os.environ.get(name, "@"))}
+    try:
+        ray.init(runtime_env={"env_vars": known} if known else None, **quiet)
+    except (ConnectionError, RuntimeError) as error:
+        address = os.environ["RAY_ADDRESS"]
+        raise UserError(
+            f"There is no Ray to join at RAY_ADDRESS={address} ({type(error).__name__}); start "
+            "it, correct the address, or unset it to start a small one here."
+        ) from None
 
 
 @contextmanager

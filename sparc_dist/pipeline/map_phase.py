@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,15 @@ from sparc_dist import storage
 from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
 from sparc_dist.config import BackboneConfig, ResourcesConfig
 from sparc_dist.core.debias import Scores
+from sparc_dist.errors import UserError
+from sparc_dist.filesystems import NoBucket, StorageError, is_remote, retries
 from sparc_dist.images import BadImage, decode
 from sparc_dist.layout import DatasetLayout, UnitLayout
+from sparc_dist.markers import Scoring
 from sparc_dist.pipeline.cluster import ScorerPlan
+from sparc_dist.pipeline.waiting import result
 from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.shards import ERRORS, scores_table
+from sparc_dist.shards import ERRORS, scores_table, write_shard
 
 READERS = 8  # threads that wait for the bytes of a shard's images
 
@@ -44,13 +48,16 @@ class EmbeddedPrompts:
     device: str
 
 
-def embed_prompts(backbone: BackboneConfig, bank: PromptBank, plan: ScorerPlan) -> EmbeddedPrompts:
+def embed_prompts(
+    backbone: BackboneConfig, bank: PromptBank, plan: ScorerPlan, limit: float
+) -> EmbeddedPrompts:
     """Run the text tower once, on a worker with the same device as the scorers."""
     # Declared with its GPUs, not by options(): only so does Ray end the worker after the task
     # and with it the memory that the model held on the GPU.
     task = ray.remote(num_cpus=1, num_gpus=plan.gpus, num_returns=2)(_embed_prompts)
     texts, facts = task.remote(backbone, bank, plan)
-    return EmbeddedPrompts(texts, *ray.get(facts))
+    what = f"Loading {backbone.name} and embedding the prompts"
+    return EmbeddedPrompts(texts, *result(facts, limit, what))
 
 
 def _embed_prompts(
@@ -73,18 +80,14 @@ class MapPhase:
     batch_size: int
 
     @property
-    def facts(self) -> dict[str, str]:
-        """By what a shard was scored, for its marker."""
-        return {
-            "weights_sha256": self.prompts.weights_sha256,
-            "prompts_sha256": self.prompts_sha256,
-            "device": self.prompts.device,
-        }
+    def scoring(self) -> Scoring:
+        """By what a shard is scored, for its marker."""
+        return Scoring(self.prompts.weights_sha256, self.prompts_sha256, self.prompts.device)
 
     def run(
         self, shards: Sequence[int], plan: ScorerPlan, resources: ResourcesConfig
     ) -> Iterator[dict[str, Any]]:
-        """Score the shards; yields the marker of each as it is written."""
+        """Score the shards; yields {shard} of each as its marker is written."""
         _configure(resources)
         data = ray.data.from_items(
             [{"shard": shard} for shard in shards], override_num_blocks=len(shards)
@@ -107,7 +110,7 @@ class MapPhase:
             num_gpus=plan.gpus,
         )
         written = scored.map_batches(
-            WriteShard(self.unit, self.facts),
+            WriteShard(self.unit, self.scoring),
             batch_size=1,
             batch_format="pyarrow",
             num_cpus=0.5,
@@ -123,8 +126,8 @@ class DecodeShard:
     image_size: int
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row {shard} to one row {shard, image_ids, pixels, errors, seconds}."""
-        start = time.perf_counter()
+        """One row {shard} to one row {shard, image_ids, pixels, errors, retries, seconds}."""
+        start, before = time.perf_counter(), retries()
         (shard,) = batch["shard"].to_pylist()
         rows = storage.read_row_group(self.dataset.images, shard, ["image_id", "uri"]).to_pylist()
         good: list[str] = []
@@ -146,6 +149,7 @@ class DecodeShard:
                 "image_ids": pa.array([good], pa.list_(pa.string())),
                 "pixels": pa.array([pixels[: len(good)].tobytes()], pa.large_binary()),
                 "errors": pa.array([errors], pa.list_(pa.struct(ERRORS))),
+                "retries": [retries() - before],
                 "seconds": [time.perf_counter() - start],
             }
         )
@@ -163,12 +167,25 @@ def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
 
 
 def _read(uri: str) -> bytes | BadImage:
-    """A file's bytes; what keeps us from them is said in the error table."""
+    """A file's bytes; what keeps us from them is said in the error table.
+
+    A store that does not answer is not the image's fault: the shard fails, to be done again when
+    it does. On the web, where any host may be gone for good, it is.
+    """
     try:
         return storage.read_bytes(uri)
     except FileNotFoundError:
         return BadImage("there is no such file")
-    except (OSError, ValueError) as error:
+    except NoBucket:
+        return BadImage("there is no such bucket")
+    except PermissionError:
+        also = ", or there is no such file" if is_remote(uri) else ""
+        return BadImage(f"reading it was refused{also}")
+    except StorageError:
+        if uri.startswith(("http://", "https://")):
+            return BadImage("its host does not answer")
+        raise
+    except Exception as error:  # of any storage's library, on any name in a manifest
         return BadImage(f"cannot be read: {type(error).__name__}")
 
 
@@ -179,6 +196,7 @@ class ScoreShard:
         self, config: BackboneConfig, texts: Any, batch_size: int, plan: ScorerPlan
     ) -> None:
         torch.set_num_threads(plan.threads)
+        self._name = config.name
         self._scorer = Scorer(Backbone(config, plan.device()), ray.get(texts))
         self._size = self._scorer.backbone.image_size
         self._batch_size = batch_size
@@ -194,7 +212,7 @@ class ScoreShard:
         seconds = pa.array([[batch["seconds"][0].as_py(), time.perf_counter() - start]])
         return pa.table(
             {
-                **{name: batch[name] for name in ("shard", "image_ids", "errors")},
+                **{name: batch[name] for name in ("shard", "image_ids", "errors", "retries")},
                 "matrices": matrices,
                 "widths": pa.array([[part.shape[1] for part in parts]]),
                 "seconds": seconds,
@@ -208,7 +226,13 @@ class ScoreShard:
             pixels = np.zeros((1, self._size, self._size, 3), dtype=np.uint8)
             return [part[:0] for part in self._score(pixels)]
         scores, embedding = self._scorer.score(pixels, self._batch_size)
-        return [scores.singleton, scores.auxiliary, scores.compound, embedding]
+        parts = [scores.singleton, scores.auxiliary, scores.compound, embedding]
+        if not all(np.isfinite(part).all() for part in parts):
+            raise UserError(
+                f"Backbone {self._name}: the model gives scores that are not numbers; its weights "
+                "are damaged, fetch them again."
+            )
+        return parts
 
 
 @dataclass(frozen=True)
@@ -216,10 +240,11 @@ class WriteShard:
     """A shard's scores and errors to storage; its marker last."""
 
     unit: UnitLayout
-    facts: dict[str, str]
+    scoring: Scoring
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row of ScoreShard to one row of counts."""
+        """One row of ScoreShard to one row {shard}."""
+        before = retries()
         (row,) = batch.to_pylist()
         shard, ids = row["shard"], row["image_ids"]
         singleton, auxiliary, compound, embedding = (
@@ -227,23 +252,14 @@ class WriteShard:
             for content, width in zip(row["matrices"], row["widths"], strict=True)
         )
         table = scores_table(ids, Scores(singleton, auxiliary, compound), embedding)
-        hashes = {"scores": storage.write_table(self.unit.scores(shard), table)}
-        storage.delete(self.unit.errors(shard))  # what an earlier, unfinished try may have left
-        if row["errors"]:
-            errors = pa.Table.from_pylist(row["errors"], schema=ERRORS)
-            hashes["errors"] = storage.write_table(self.unit.errors(shard), errors)
+        marker = write_shard(self.unit, shard, table, row["errors"], self.scoring)
         decode_seconds, score_seconds = row["seconds"]
-        marker = {
-            "shard": shard,
-            "images": len(ids),
-            "errors": len(row["errors"]),
-            "sha256": hashes,
-            **self.facts,
-            "seconds": {"decode": decode_seconds, "score": score_seconds},
-        }
-        storage.write_json(self.unit.marker(shard), marker)
-        counts = {key: [marker[key]] for key in ("shard", "images", "errors")}
-        return pa.table(counts)
+        replace(
+            marker,
+            retries=row["retries"] + retries() - before,
+            seconds={"decode": decode_seconds, "score": score_seconds},
+        ).write(self.unit)
+        return pa.table({"shard": [shard]})
 
 
 def _configure(resources: ResourcesConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 
@@ -11,6 +12,7 @@ from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import class_names, open_source, write_images
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.layout import DatasetLayout
+from sparc_dist.pipeline.waiting import result
 from sparc_dist.prompts.bank import PromptBank
 
 
@@ -30,25 +32,32 @@ class Prepared:
         return sum(self.sizes)
 
 
-def prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> Prepared:
+def prepare(
+    dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
+) -> Prepared:
     """Write what is missing of images.parquet, prompts.parquet and their marker."""
-    if not storage.exists(layout.marker):
-        _prepare(dataset, layout, shard_size)
+    facts = storage.read_own_json(layout.marker)
+    if facts is None:
+        facts = _prepare(dataset, layout, shard_size, limit)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
-    facts = storage.read_json(layout.marker)
     sizes = storage.row_group_sizes(layout.images)
     return Prepared(dataset, layout, bank, sizes, facts["labelled"])
 
 
-def _prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> None:
+def _prepare(
+    dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
+) -> dict[str, Any]:
     """On workers, because tables of millions of rows would swell the driver."""
     task = ray.remote(num_cpus=1)
     if dataset.prompts.llm is not None:
         # The endpoint's key is in the driver's environment and must not travel.
         bank, notes = dataset_bank(dataset, layout)
     else:
-        bank, notes = ray.get(task(dataset_bank).remote(dataset, layout))
-    counts, found = ray.get(task(_write_images).remote(dataset, layout, shard_size))
+        bank, notes = result(
+            task(dataset_bank).remote(dataset, layout), limit, "Making the prompts"
+        )
+    listed = task(_write_images).remote(dataset, layout, shard_size)
+    counts, found = result(listed, limit, f"Listing the images of {dataset.name}")
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,
@@ -58,6 +67,7 @@ def _prepare(dataset: DatasetConfig, layout: DatasetLayout, shard_size: int) -> 
         "notes": notes + found,
     }
     storage.write_json(layout.marker, facts)
+    return facts
 
 
 def _write_images(

@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
+from ray import exceptions as ray_exceptions
 from ray.data.exceptions import ExecutionTimeoutError
+from ray.exceptions import RayTaskError
 
-from sparc_dist import __version__, storage
+from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
 from sparc_dist.errors import UserError
 from sparc_dist.layout import RunLayout
 from sparc_dist.pipeline.cluster import cluster
 from sparc_dist.pipeline.prepare import Prepared, prepare
 from sparc_dist.pipeline.unit import run_unit
+from sparc_dist.record import claim
 
-LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 log = logging.getLogger(__name__)
+
+_AGAIN = "start the same command again, it goes on from where it is."
+#: What Ray reports, in words that say what to do.
+TOLD: dict[type[BaseException], str] = {
+    ExecutionTimeoutError: (
+        "No shard was finished for resources.no_progress_seconds; raise it or lower shard_size if "
+        "the machine is slow, or give the cluster what it lacks."
+    ),
+    ray_exceptions.OutOfMemoryError: (
+        "A machine ran out of memory, again and again; lower shard_size, batch_size or "
+        f"resources.scorers, or take machines with more, and {_AGAIN}"
+    ),
+    ray_exceptions.OutOfDiskError: (
+        f"Ray has no space left to spill to; free some in its temporary folder, and {_AGAIN}"
+    ),
+    ray_exceptions.ObjectStoreFullError: (
+        "Ray's object store is full; lower shard_size or give Ray more of it, and " + _AGAIN
+    ),
+    ray_exceptions.NodeDiedError: f"A machine of the cluster was lost; {_AGAIN}",
+    ray_exceptions.WorkerCrashedError: (
+        "A worker was killed, again and again, which is mostly for lack of memory; lower "
+        f"shard_size, batch_size or resources.scorers, and {_AGAIN}"
+    ),
+    ray_exceptions.ActorDiedError: (
+        "A worker with a model died, which is mostly for lack of memory; lower batch_size or "
+        f"resources.scorers, and {_AGAIN}"
+    ),
+}
 
 
 @dataclass
@@ -34,23 +62,25 @@ class Outcome:
     nothing_to_do: bool = False
 
 
-def run(config: Config) -> Outcome:
+def run(config: Config, overwrite: bool = False) -> Outcome:
     """Do what is missing of a run; a unit that fails does not stop the others."""
     layout = RunLayout(config.output)
-    record = _claim(layout, config)
+    record = claim(layout, config, overwrite)
     outcome = Outcome(layout)
     missing = {dataset.name: _missing(config, dataset, outcome) for dataset in config.datasets}
     outcome.nothing_to_do = not any(missing.values())
-    if outcome.nothing_to_do and "units" in record:
-        return outcome
     started = time.monotonic()
     if not outcome.nothing_to_do:
+        storage.check_access(layout.root)
         with cluster(config.resources):
             for dataset in config.datasets:
                 _run_dataset(config, dataset, missing[dataset.name], outcome)
-    record["seconds"] = round(time.monotonic() - started, 1)
-    record["units"] = _unit_facts(outcome)
-    storage.write_json(layout.run, record)
+    _judge(outcome, config.max_error_share)
+    units = _unit_facts(outcome)
+    if not outcome.nothing_to_do or units != record.get("units"):
+        record["seconds"] = round(time.monotonic() - started, 1)
+        record["units"] = units
+        storage.write_json(layout.run, record)
     return outcome
 
 
@@ -58,11 +88,15 @@ def _missing(config: Config, dataset: DatasetConfig, outcome: Outcome) -> list[B
     """The backbones under which a data set is still to be run; the others' metrics are read."""
     missing = []
     for backbone in config.backbones:
-        metrics = outcome.layout.dataset(dataset.name).unit(backbone.name).metrics
-        if storage.exists(metrics):
-            outcome.metrics[dataset.name, backbone.name] = storage.read_json(metrics)
-        else:
+        try:
+            unit = outcome.layout.dataset(dataset.name).unit(backbone.name)
+            metrics = storage.read_own_json(unit.metrics)
+        except ValueError:  # damaged: what it says can be had again
+            metrics = None
+        if metrics is None:
             missing.append(backbone)
+        else:
+            outcome.metrics[dataset.name, backbone.name] = metrics
     return missing
 
 
@@ -73,111 +107,58 @@ def _run_dataset(
     for backbone in missing:
         try:
             layout = outcome.layout.dataset(dataset.name)
-            data = data or prepare(dataset, layout, config.shard_size)
+            limit = config.resources.no_progress_seconds
+            data = data or prepare(dataset, layout, config.shard_size, limit)
             outcome.metrics[dataset.name, backbone.name] = run_unit(config, data, backbone)
         except Exception as error:
             log.debug("unit failed", exc_info=True)
             outcome.failures[dataset.name, backbone.name] = sentence(error)
 
 
+def _judge(outcome: Outcome, most: float) -> None:
+    """A unit with too many errors has failed, although all it could do is saved."""
+    for key, metrics in outcome.metrics.items():
+        errors = metrics["errors"]
+        if errors["share"] > most:
+            (reason, count), *_ = errors["reasons"].items()
+            outcome.failures[key] = (
+                f"{errors['images']} of {errors['images'] + metrics['images']} images could not be "
+                f"read ({count} × {reason}), a share above max_error_share ({most:g}); all else is "
+                "saved. Look into errors/, and raise max_error_share if that is as it should be."
+            )
+
+
 def sentence(error: BaseException) -> str:
     """What to tell of an error: a UserError's own words, wherever on the cluster it was raised."""
-    seen = error
-    while type(seen) not in (UserError, ExecutionTimeoutError):
-        cause = getattr(seen, "cause", None) or seen.__cause__
-        if not isinstance(cause, BaseException):
-            break
-        seen = cause
-    if type(seen) is UserError:
-        return str(seen)
-    if isinstance(seen, ExecutionTimeoutError):
-        return (
-            "No shard was finished for resources.no_progress_seconds; raise it or lower "
-            "shard_size if the machine is slow, or give the cluster what it lacks."
-        )
-    last = [line.strip() for line in str(seen).splitlines() if line.strip()] or [""]
-    return f"{type(seen).__name__}: {last[-1]}"[:500]
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, UserError) and not isinstance(cause, RayTaskError):
+            return str(cause)
+        for kind, told in TOLD.items():
+            if isinstance(cause, kind):
+                return told
+    last = [line.strip() for line in str(causes[-1]).splitlines() if line.strip()] or [""]
+    return f"{type(causes[-1]).__name__}: {last[-1]}"[:500]
 
 
-def _claim(layout: RunLayout, config: Config) -> dict[str, Any]:
-    """Write run.json before anything else, or find that this very run was begun earlier."""
-    identity = {"config": config.identity(), "inputs": _input_hashes(config)}
-    if storage.exists(layout.run):
-        record: dict[str, Any] = storage.read_json(layout.run)
-        old = {key: record[key] for key in identity}
-        different = list(_differences(old, identity))
-        if not different:
-            return record
-        if _has_results(layout, record):
-            raise UserError(
-                f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); "
-                "choose another `output`, or go back to that config."
-            )
-    record = {
-        "sparc_dist": __version__,
-        **identity,
-        "versions": {name: version(name) for name in LIBRARIES},
-        "host": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "system": platform.system(),
-            "cpus": os.cpu_count(),
-        },
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    storage.write_json(layout.run, record)
-    return record
-
-
-def _input_hashes(config: Config) -> dict[str, str | None]:
-    """Content hashes of the tables and texts that the config names; None where one is missing.
-
-    A folder's images are taken as they are at the run's first start.
-    """
-    urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
-    for dataset in config.datasets:
-        prompts = dataset.prompts
-        named = (dataset.classes, prompts.labels, prompts.sets, prompts.descriptive)
-        urls += [url for url in named if isinstance(url, str)]
-    return {url: storage.sha256(url) for url in sorted(set(urls))}
-
-
-def _has_results(layout: RunLayout, record: dict[str, Any]) -> bool:
-    """Whether the earlier start got as far as a prepared data set; before, nothing is lost."""
-    names = [dataset["name"] for dataset in record["config"]["datasets"]]
-    return any(storage.exists(layout.dataset(name).marker) for name in names)
-
-
-def _differences(old: Any, new: Any, path: str = "") -> Any:
-    """Where two configs differ, as "field: old → new"."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, pair in enumerate(zip(old, new, strict=True)):
-            yield from _differences(*pair, f"{path}.{index}")
-    elif old != new:
-        yield f"{path}: {_short(old)} → {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it came from, and so on; Ray keeps it in ``cause``."""
+    seen: BaseException | None = error
+    while isinstance(seen, BaseException):
+        yield seen
+        cause = getattr(seen, "cause", None)
+        seen = cause if isinstance(cause, BaseException) else seen.__cause__
 
 
 def _unit_facts(outcome: Outcome) -> list[dict[str, Any]]:
-    done = [
-        {
-            "dataset": dataset,
-            "backbone": backbone,
-            "status": "done",
-            **{key: metrics[key] for key in ("images", "errors")},
-            **{key: metrics[key] for key in ("weights_sha256", "prompts_sha256")},
-        }
-        for (dataset, backbone), metrics in outcome.metrics.items()
-    ]
-    failed = [
-        {"dataset": dataset, "backbone": backbone, "status": "failed", "error": reason}
-        for (dataset, backbone), reason in outcome.failures.items()
-    ]
-    return done + failed
+    """For run.json: what became of each unit."""
+    facts = []
+    for key in {**outcome.metrics, **outcome.failures}:
+        unit: dict[str, Any] = {"dataset": key[0], "backbone": key[1], "status": "done"}
+        if metrics := outcome.metrics.get(key):
+            unit |= {"images": metrics["images"], "errors": metrics["errors"]["images"]}
+            unit |= {name: metrics[name] for name in ("weights_sha256", "prompts_sha256")}
+        if key in outcome.failures:
+            unit |= {"status": "failed", "error": outcome.failures[key]}
+        facts.append(unit)
+    return facts

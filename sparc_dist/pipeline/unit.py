@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -13,13 +13,15 @@ import ray
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, Config
 from sparc_dist.errors import UserError
+from sparc_dist.filesystems import retries
 from sparc_dist.layout import UnitLayout
+from sparc_dist.markers import Scoring, Tally
 from sparc_dist.pipeline.cluster import plan_scorers
 from sparc_dist.pipeline.map_phase import MapPhase, embed_prompts
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.progress import Progress
 from sparc_dist.pipeline.reduce_phase import ReducePhase
-from sparc_dist.shards import METHODS, UnitShards
+from sparc_dist.shards import METHODS, DamagedScores, UnitShards
 
 
 @dataclass
@@ -49,10 +51,15 @@ class Stages:
         self.worked[stage] += images
         self.seconds[stage] = time.monotonic() - self._started
 
+    def say(self, text: str) -> None:
+        """A line of its own, beside the progress."""
+        print(f"{self.label}  {text}", file=sys.stderr, flush=True)
+
     def summary(self) -> dict[str, dict[str, float | None]]:
-        """``{stage: {seconds, images_per_second}}`` of what this start of the run did."""
+        """``{stage: {images, seconds, images_per_second}}`` of what this start of the run did."""
         return {
             stage: {
+                "images": self.worked[stage],
                 "seconds": round(seconds, 3),
                 "images_per_second": round(self.worked[stage] / seconds, 1) if seconds else None,
             }
@@ -65,76 +72,97 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
     unit = data.layout.unit(backbone.name)
     backbone = backbone.sized(data.config.resnet_size)
     stages = Stages(f"{data.config.name} × {backbone.name}", data.images)
-    counts = _score(config, data, backbone, stages)
-    images, errors = sum(c["images"] for c in counts), sum(c["errors"] for c in counts)
-    if not images:
-        raise UserError(
-            f"None of the {errors} images of {data.config.name} could be read; "
-            f"{storage.join(unit.root, 'errors')} says why."
-        )
-    stages.images = images
-    shards = UnitShards(data.layout, unit, len(data.bank.classes), len(data.bank.compound))
-    method = config.method.method()
-    phase = ReducePhase(shards, data.bank, method, [count["images"] for count in counts])
-    positives = phase.score(phase.fit(stages.watch), stages.watch)
-    summary: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
-    if data.labelled:
-        summary = phase.evaluate(positives, config.empty_class, stages.watch)
+    before, damaged = retries(), list[int]()
+    tally = _score(config, data, backbone, stages)
+    try:
+        summary, phase = _reduce(config, data, unit, tally, stages)
+    except DamagedScores:
+        # Found by their hashes, all are looked for, once, and scored again from the images.
+        damaged = _phase(config, data, unit, tally).damaged()
+        stages.say(f"{len(damaged)} shards are not what was written; they are scored again")
+        tally = _score(config, data, backbone, stages, damaged)
+        summary, phase = _reduce(config, data, unit, tally, stages)
+    images = sum(tally.images)
+    (scoring,) = {replace(scoring, device="") for scoring in tally.scorings}
     metrics = {
         **summary,
         "images": images,
-        "errors": errors,
+        "errors": {
+            "images": tally.errors,
+            "share": tally.errors / (images + tally.errors),
+            "reasons": dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        },
         "labelled": data.labelled,
-        **{key: counts[0][key] for key in ("weights_sha256", "prompts_sha256")},
-        "device": "+".join(sorted({count["device"] for count in counts})),
+        "weights_sha256": scoring.weights_sha256,
+        "prompts_sha256": scoring.prompts_sha256,
+        "device": "+".join(sorted({scoring.device for scoring in tally.scorings})),
         "notes": storage.read_json(unit.fusion)["notes"],
         "stages": stages.summary(),
+        "recovery": {
+            "storage_retries": tally.retries + phase.retries + retries() - before,
+            "shards_scored_again": len(damaged),
+        },
     }
     storage.write_json(unit.metrics, metrics)
     return metrics
 
 
+def _reduce(
+    config: Config, data: Prepared, unit: UnitLayout, tally: Tally, stages: Stages
+) -> tuple[dict[str, Any], ReducePhase]:
+    """Final scores to storage; gives the mAP of the three methods."""
+    stages.images = sum(tally.images)
+    phase = _phase(config, data, unit, tally)
+    positives = phase.score(phase.fit(stages.watch), stages.watch)
+    summary: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
+    if data.labelled:
+        summary = phase.evaluate(positives, config.empty_class, stages.watch)
+    return summary, phase
+
+
+def _phase(config: Config, data: Prepared, unit: UnitLayout, tally: Tally) -> ReducePhase:
+    shards = UnitShards(data.layout, unit, len(data.bank.classes), len(data.bank.compound))
+    limit = config.resources.no_progress_seconds
+    return ReducePhase(shards, data.bank, config.method.method(), tally.images, tally.key, limit)
+
+
 def _score(
-    config: Config, data: Prepared, backbone: BackboneConfig, stages: Stages
-) -> list[dict[str, Any]]:
-    """The map phase over the shards that have no marker; gives the markers of all."""
+    config: Config,
+    data: Prepared,
+    backbone: BackboneConfig,
+    stages: Stages,
+    again: Sequence[int] = (),
+) -> Tally:
+    """The map phase over the shards that have no marker, and those ``again``; gives the tally."""
     unit = data.layout.unit(backbone.name)
-    markers = _markers(unit, len(data.sizes))
-    missing = [shard for shard, marker in enumerate(markers) if marker is None]
-    if missing:
-        plan = plan_scorers(config.resources, len(missing), ray.cluster_resources())
-        prompts = embed_prompts(backbone, data.bank, plan)
-        _check_same_model(markers, prompts.weights_sha256, unit)
-        done = data.images - sum(data.sizes[shard] for shard in missing)
-        stages.start("scoring", data.images, done)
+    tally = Tally.of(unit, len(data.sizes))
+    todo = sorted({*tally.missing, *again})
+    if todo:
+        plan = plan_scorers(config.resources, len(todo), ray.cluster_resources())
+        prompts = embed_prompts(backbone, data.bank, plan, config.resources.no_progress_seconds)
         phase = MapPhase(data.layout, unit, backbone, prompts, data.bank.sha256, config.batch_size)
-        for row in phase.run(missing, plan, config.resources):
+        _check_same_model(tally, phase.scoring, unit)
+        stages.start("scoring", data.images, data.images - sum(data.sizes[i] for i in todo))
+        for row in phase.run(todo, plan, config.resources):
             stages.watch("scoring", data.sizes[row["shard"]])
-            markers[row["shard"]] = {**row, **phase.facts}
-    return [marker for marker in markers if marker is not None]
+        tally = Tally.of(unit, len(data.sizes))
+    if tally.missing:
+        raise UserError(
+            f"The marker {unit.marker(tally.missing[0])} was written and is not there; {unit.root} "
+            "loses files, so choose another `output`."
+        )
+    if not any(tally.images):
+        raise UserError(
+            f"None of the {tally.errors} images of {data.config.name} could be read; "
+            f"{storage.join(unit.root, 'errors')} says why."
+        )
+    return tally
 
 
-def _markers(unit: UnitLayout, shards: int) -> list[dict[str, Any] | None]:
-    """The marker of each shard that is scored, None for the others."""
-
-    def read(shard: int) -> dict[str, Any] | None:
-        try:
-            marker: dict[str, Any] = storage.read_json(unit.marker(shard))
-            return marker
-        except FileNotFoundError:
-            return None
-
-    with ThreadPoolExecutor(16) as readers:
-        return list(readers.map(read, range(shards)))
-
-
-def _check_same_model(
-    markers: Sequence[dict[str, Any] | None], weights_sha256: str, unit: UnitLayout
-) -> None:
+def _check_same_model(tally: Tally, scoring: Scoring, unit: UnitLayout) -> None:
     """Shards scored by other weights must not be mixed with new ones."""
-    for marker in markers:
-        if marker is not None and marker["weights_sha256"] != weights_sha256:
-            raise UserError(
-                f"Some shards of {unit.root} were scored with other weights than those of the "
-                "config now; put the old file back, or choose a new `output`."
-            )
+    if any(old.weights_sha256 != scoring.weights_sha256 for old in tally.scorings):
+        raise UserError(
+            f"Some shards of {unit.root} were scored with other weights than those of the "
+            "config now; put the old file back, or start with --overwrite or --to NEW."
+        )

@@ -39,6 +39,8 @@ def _body(results: Results, examples: Sequence[str]) -> Iterator[str]:
     for (dataset, backbone), metrics in results.metrics.items():
         yield f"<h2>{escape(dataset)} × {escape(backbone)}</h2>"
         yield _counts(metrics)
+        if metrics["errors"]["images"]:
+            yield _error_table(metrics["errors"])
         if metrics["sparc"]["AP"]:
             yield _class_table(metrics)
 
@@ -58,7 +60,22 @@ def _counts(metrics: dict[str, Any]) -> str:
         f"{escape(name.replace('_', ' '))} {stage['seconds']:.1f} s"
         for name, stage in metrics["stages"].items()
     )
-    return f"<p>{metrics['images']:,} images, {metrics['errors']:,} errors. {stages}.</p>"
+    recovery = metrics.get("recovery", {})
+    told = "".join(
+        f" {count:,} {name.replace('_', ' ')}." for name, count in recovery.items() if count
+    )
+    bad = metrics["errors"]["images"]
+    return f"<p>{metrics['images']:,} images, {bad:,} errors. {stages}.{told}</p>"
+
+
+def _error_table(errors: dict[str, Any]) -> str:
+    """How many images could not be read, and why; the rows themselves lie in errors/."""
+    rows = "".join(
+        f"<tr><td>{escape(reason)}</td><td>{count:,}</td></tr>"
+        for reason, count in errors["reasons"].items()
+    )
+    share = f"{100 * errors['share']:.1f} % of the images"
+    return f"<table><tr>{_cells('th', [f'errors: {share}', 'images'])}</tr>{rows}</table>"
 
 
 def _class_table(metrics: dict[str, Any]) -> str:

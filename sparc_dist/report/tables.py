@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +26,13 @@ class Results:
     metrics: dict[tuple[str, str], dict[str, Any]]
     failures: dict[tuple[str, str], str]
     notes: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """Of all that a report is made from."""
+        units = [[*key, value] for key, value in {**self.metrics, **self.failures}.items()]
+        parts = [self.datasets, self.backbones, units, self.notes]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def mean_ap(self, dataset: str, backbone: str, method: str) -> float | None:
         """mAP in percent; None where the unit failed or has no labels."""
@@ -49,14 +58,16 @@ class Results:
             yield from (f"{dataset}: {note}" for note in notes)
         for (dataset, backbone), metrics in self.metrics.items():
             unit = f"{dataset} × {backbone}"
-            total = metrics["images"] + metrics["errors"]
+            errors = metrics["errors"]
+            total = metrics["images"] + errors["images"]
             if not metrics["labelled"]:
                 yield f"{unit}: {NO_LABELS}"
             elif metrics["labelled"] < total:
                 known = metrics["labelled"]
                 yield f"{unit}: {known} of {total} images have labels; mAP is of those."
-            if metrics["errors"]:
-                yield f"{unit}: {metrics['errors']} of {total} images could not be read."
+            if errors["images"]:
+                reasons = "; ".join(f"{n} × {why}" for why, n in errors["reasons"].items())
+                yield f"{unit}: {errors['images']} of {total} images could not be read: {reasons}."
             empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
             if empty:
                 yield f"{unit}: no image holds {', '.join(empty)}."

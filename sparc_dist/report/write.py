@@ -13,18 +13,36 @@ from sparc_dist.report.tables import Results, to_csv, to_markdown
 
 
 def write_report(run: str) -> Results:
-    """Write ``report/`` of a run: tables.md, tables.csv, index.html and example pictures."""
+    """Write ``report/`` of a run: tables.md, tables.csv, index.html and example pictures.
+
+    A report that is of these very results is left as it is: no image is looked at.
+    """
     layout = RunLayout(run)
-    record = storage.read_json(layout.run)
-    results = gather(layout, record)
+    results = gather(layout, storage.read_json(layout.run))
+    of = {"sha256": results.sha256}
+    if _marker(layout) != of:
+        _write(layout, results)
+        storage.write_json(layout.report_marker, of)
+    return results
+
+
+def _marker(layout: RunLayout) -> Any:
+    try:
+        return storage.read_own_json(layout.report_marker)
+    except ValueError:
+        return None
+
+
+def _write(layout: RunLayout, results: Results) -> None:
     pictures = []
     for dataset, backbone in results.metrics:
         data = layout.dataset(dataset)
         bank = PromptBank.from_table(storage.read_table(data.prompts))
         sheet = example_sheet(data, data.unit(backbone), list(bank.classes))
         if sheet is not None:
-            pictures.append(f"figures/{dataset}-{backbone}.png")
-            storage.write_bytes(storage.join(layout.report, pictures[-1]), sheet)
+            url = layout.figure(dataset, backbone)
+            pictures.append(url.removeprefix(layout.report + "/"))
+            storage.write_bytes(url, sheet)
     texts = {
         "tables.md": to_markdown(results),
         "tables.csv": to_csv(results),
@@ -32,7 +50,6 @@ def write_report(run: str) -> Results:
     }
     for name, text in texts.items():
         storage.write_bytes(storage.join(layout.report, name), text.encode())
-    return results
 
 
 def gather(layout: RunLayout, record: dict[str, Any]) -> Results:
@@ -43,12 +60,12 @@ def gather(layout: RunLayout, record: dict[str, Any]) -> Results:
     failures: dict[tuple[str, str], str] = {}
     notes = {}
     for name in datasets:
-        if storage.exists(marker := layout.dataset(name).marker):
-            notes[name] = storage.read_json(marker)["notes"]
+        if prepared := storage.read_own_json(layout.dataset(name).marker):
+            notes[name] = prepared["notes"]
     for unit in record["units"]:
         key = (unit["dataset"], unit["backbone"])
-        if unit["status"] == "done":
+        if "images" in unit:  # also of one that failed for its many errors
             metrics[key] = storage.read_json(layout.dataset(key[0]).unit(key[1]).metrics)
-        else:
+        if unit["status"] == "failed":
             failures[key] = unit["error"]
     return Results(datasets, backbones, metrics, failures, notes)

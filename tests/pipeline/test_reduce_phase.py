@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import ray
 
-from sparc_dist import storage
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
 from sparc_dist.datasets.images import images_table, write_images
-from sparc_dist.layout import RunLayout
+from sparc_dist.layout import MOST_GROUPS, RunLayout
+from sparc_dist.markers import Scoring
 from sparc_dist.matrices import read_npz
-from sparc_dist.pipeline.reduce_phase import MOST_GROUPS, ReducePhase, _groups
-from sparc_dist.shards import UnitShards, scores_table
+from sparc_dist.pipeline.reduce_phase import ReducePhase, _groups
+from sparc_dist.shards import UnitShards, scores_table, write_shard
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -37,10 +37,11 @@ def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
         part: Scores = matrices.scores[start:stop]
         embedding = np.zeros((len(part), 1), dtype=np.float32)
         ids = list(matrices.ids[start:stop])
-        storage.write_table(unit.scores(shard), scores_table(ids, part, embedding))
+        table = scores_table(ids, part, embedding)
+        write_shard(unit, shard, table, [], Scoring("", matrices.bank.sha256, "cpu")).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, 20, len(matrices.bank.compound))
-    return ReducePhase(shards, matrices.bank, method, sizes)
+    return ReducePhase(shards, matrices.bank, method, sizes, "golden", limit=300)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -73,6 +74,7 @@ def test_a_fixed_strategy_needs_no_second_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shards", [1, 2, MOST_GROUPS, MOST_GROUPS + 1, 10_000])
 def test_groups_are_neighbours_and_cover_all_shards(shards: int) -> None:
-    groups = _groups(shards)
-    assert [shard for group in groups for shard in group] == list(range(shards))
+    groups = _groups(shards, "key")
+    assert [shard for group in groups for shard in group.shards] == list(range(shards))
+    assert [group.number for group in groups] == list(range(len(groups)))
     assert len(groups) <= MOST_GROUPS

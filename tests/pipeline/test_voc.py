@@ -30,7 +30,7 @@ def test_240_photos_under_a_checkpoint_of_openais_form(tmp_path: Path) -> None:
     outcome = run(resolve(parse(raw, "test"), str(tmp_path)))
     assert not outcome.failures
     metrics = outcome.metrics["voc", "small"]
-    assert (metrics["images"], metrics["errors"], metrics["labelled"]) == (240, 0, 240)
+    assert (metrics["images"], metrics["errors"]["images"], metrics["labelled"]) == (240, 0, 240)
     write_report(outcome.layout.root)
     table = (tmp_path / "run" / "report" / "tables.md").read_text()
     assert "- voc: 4712 of 4952 listed images are not in JPEGImages." in table

@@ -1,0 +1,31 @@
+"""Waiting for Ray, always with an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError
+
+from sparc_dist.errors import UserError
+
+
+def result(reference: Any, limit: float, what: str) -> Any:
+    """The value of a reference; after ``limit`` seconds an error that says what is missing."""
+    try:
+        return ray.get(reference, timeout=limit)
+    except GetTimeoutError:
+        ray.cancel(reference, force=True)
+        raise stalled(what, limit) from None
+
+
+def stalled(what: str, limit: float) -> UserError:
+    """The error for work that does not come to an end."""
+    has, free = ray.cluster_resources(), ray.available_resources()
+    shown = ", ".join(
+        f"{free.get(name, 0.0):g} of {has.get(name, 0.0):g} {name}s" for name in ("CPU", "GPU")
+    )
+    return UserError(
+        f"{what} took longer than resources.no_progress_seconds ({limit:g} s); the cluster has "
+        f"{shown} free. Give it what it lacks, or raise the limit if the machine is slow."
+    )

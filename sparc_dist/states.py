@@ -1,0 +1,56 @@
+"""What a pass of the reduce learnt from some shards, kept in a file until it is needed again."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist import storage
+
+
+class State(Protocol):
+    """A sum over images that can be cut into arrays and put together again, bit by bit."""
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """The state as arrays, to be kept in a file."""
+        ...
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Self:
+        """What ``arrays`` gave."""
+        ...
+
+
+def save(url: str, key: str, state: State, hashes: Sequence[str] = ()) -> None:
+    """Write a state. ``key``: a hash of all it was made from; ``hashes``: of files made with it."""
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {f"state{i:06d}": part for i, part in enumerate(state.arrays())}
+    np.savez(buffer, key=np.array(key), hashes=np.array(hashes, dtype=str), **arrays)
+    storage.write_bytes(url, buffer.getvalue())
+
+
+S = TypeVar("S", bound=State)
+
+
+def load(url: str, key: str, kind: type[S]) -> tuple[S, list[str]] | None:
+    """The state at ``url`` and the hashes that were saved with it.
+
+    None where there is no state, or one that was made from something else, or a damaged one.
+    """
+    content = storage.read_own(url)
+    if content is None:
+        return None
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = dict(archive)  # the archive's checksums are compared here
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+        return None
+    if str(arrays.get("key")) != key:
+        return None
+    parts = [arrays[name] for name in sorted(arrays) if name.startswith("state")]
+    return kind.from_arrays(parts), [str(value) for value in arrays["hashes"]]
