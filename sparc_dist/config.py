@@ -22,7 +22,7 @@ from pydantic import (
 
 from sparc_dist import storage
 from sparc_dist.core.fusion import Method
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 from sparc_dist.filesystems import is_remote
 from sparc_dist.prompts.compound import PairTemplate
 from sparc_dist.prompts.matching import words_of
@@ -254,13 +254,13 @@ def check_classes(classes: Sequence[str]) -> None:
     for name in classes:
         letters = "".join(words_of(name))
         if not letters:
-            raise ValueError(f"the class name {name!r} has no letter or digit; give it one")
+            raise ValueError(f"the class name {quoted(name)} has no letter or digit; give it one")
         if spelt.get(letters) == name:
-            raise ValueError(f"the class {name!r} stands twice; keep one")
+            raise ValueError(f"the class {quoted(name)} stands twice; keep one")
         if letters in spelt:
             raise ValueError(
-                f"the classes {spelt[letters]!r} and {name!r} are spelt with the same letters, "
-                "so no prompt could tell them apart; rename one"
+                f"the classes {quoted(spelt[letters])} and {quoted(name)} are spelt with the same "
+                "letters, so no prompt could tell them apart; rename one"
             )
         spelt[letters] = name
 
@@ -268,12 +268,14 @@ def check_classes(classes: Sequence[str]) -> None:
 def load_config(path: str, output: str | None = None) -> Config:
     """Read and check a YAML config; ``output`` replaces the one in the file."""
     try:
-        raw = yaml.safe_load(storage.read_bytes(path))
+        content = storage.read_bytes(path)
     except FileNotFoundError:
         raise UserError(f"There is no config file {path}; check the path.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name a YAML file in it.") from None
-    except (yaml.YAMLError, ValueError) as error:
+    try:
+        raw = yaml.safe_load(content)
+    except Exception as error:  # a tag with a wrong value raises nearly anything in PyYAML
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise UserError(f"{path} is not valid YAML{line}; correct it and try again.") from None
@@ -338,7 +340,7 @@ def is_file_name(weights: str) -> bool:
 
 def _sentence(problem: dict[str, Any]) -> str:
     """A pydantic problem as a sentence with the field and the remedy."""
-    field = ".".join(str(part) for part in problem["loc"]) or "config"
+    field = ".".join(map(_key, problem["loc"])) or "config"
     if problem["type"] == "extra_forbidden":
         return f"{field}: unknown key; remove it or check its spelling."
     if problem["type"] == "missing":
@@ -351,5 +353,11 @@ def _sentence(problem: dict[str, Any]) -> str:
     if problem["type"] == "string_pattern_mismatch":
         message = "must be letters, digits and . _ @ + - only, for it names a folder"
     given = problem["input"]
-    shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
+    shown = f" (it is {quoted(given)})" if isinstance(given, str | int | float | bool) else ""
     return f"{field}: {message}{shown}."
+
+
+def _key(part: object) -> str:
+    """A key as it is written, unless that would break the line or fill the screen."""
+    text = str(part)
+    return text if text.isprintable() and len(text) <= 80 else quoted(text)

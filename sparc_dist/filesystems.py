@@ -144,6 +144,9 @@ def _options(protocol: str) -> dict[str, Any]:
         "client_kwargs": {"region_name": region} if region else {},
         "config_kwargs": config,
         "use_listings_cache": False,  # what another worker wrote meanwhile must be seen
+        # Of a small file s3fs would else ask the size first, and list where there is none; what
+        # is done at once is done on many workers.
+        "max_concurrency": 1,
     }
 
 
@@ -198,6 +201,7 @@ def _may_pass(error: BaseException) -> bool:
     """Whether to ask again may help: trouble on the way or in the store, not with what we ask."""
     import aiohttp
     from botocore import exceptions as boto
+    from botocore.parsers import ResponseParserError
 
     if isinstance(error, FileNotFoundError | PermissionError | FileExistsError):
         return False
@@ -209,7 +213,7 @@ def _may_pass(error: BaseException) -> bool:
         return bool(status >= 500 or status == 429) or _code(error) in _AGAIN
     if isinstance(error, aiohttp.ClientResponseError):
         return bool(error.status >= 500 or error.status == 429)
-    passing = (boto.HTTPClientError, boto.ResponseParserError, aiohttp.ClientError)
+    passing = (boto.HTTPClientError, ResponseParserError, aiohttp.ClientError)
     return isinstance(error, (OSError, http.client.HTTPException, *passing))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.config import check_classes
 from sparc_dist.core.debias import Scores
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 from sparc_dist.plain_pickle import load_plain
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.compound import CompoundPrompt
@@ -26,6 +25,8 @@ from sparc_dist.prompts.matching import ClassMatcher
 
 #: Names in the authors' COCO files that differ from the classes' own.
 _ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
+#: Final scores are written as float32.
+LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,17 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
         ):
             raise UserError(f"{prompts_url}: `{key}` must be a list of texts.")
     images = len(_matrix(arrays["singleton"], "singleton", scores_url))
-    ids = np.ravel(arrays.get("image_ids", np.arange(images)))
+    try:
+        ids = [str(name) for name in np.ravel(arrays.get("image_ids", np.arange(images)))]
+    except (ValueError, SystemError):  # of numbers that are no character
+        raise UserError(f"{scores_url}: `image_ids` are no texts; write them anew.") from None
     if len(ids) != images:
         raise UserError(
             f"{scores_url}: there are {len(ids)} `image_ids` for {images} images; give one each."
         )
     return _checked(
         scores_url,
-        [str(name) for name in ids],
+        ids,
         Scores(arrays["singleton"], arrays["auxiliary"], arrays["compound"]),
         bank_of(prompts["classes"], prompts["prompts"], prompts_url),
         arrays.get("labels"),
@@ -94,7 +98,7 @@ def read_authors(folder: str, dataset: str, backbone: str) -> Matrices:
             cossims[:, width:],
         ),
         bank_of(names, texts[width:], both_url, aliases),
-        np.asarray(singles["gts"]),
+        singles["gts"],
     )
 
 
@@ -115,7 +119,7 @@ def bank_of(
         ids = matcher.classes_in(text)
         if not ids:
             raise UserError(
-                f"{where}: prompt {index}, {text!r}, mentions no class; correct or remove it."
+                f"{where}: prompt {index}, {quoted(text)}, mentions no class; correct or remove it."
             )
         compound.append(CompoundPrompt(text, ids, "descriptive"))
     return PromptBank(tuple(classes), tuple(compound))
@@ -138,24 +142,38 @@ def _checked(where: str, ids: list[str], scores: Scores, bank: PromptBank, label
                 f"{where}: `{name}` has the shape {values.shape}, but there are {images} images "
                 f"and {width} {'compound prompts' if name == 'compound' else 'classes'}."
             )
-        if not np.isfinite(values).all():
-            row, column = np.argwhere(~np.isfinite(values))[0]
+        # Not isfinite, which makes a copy; and of NaN no comparison holds.
+        if values.size and not (values.min() >= -LARGEST and values.max() <= LARGEST):
+            row, column = np.argwhere(~((values >= -LARGEST) & (values <= LARGEST)))[0]
             raise UserError(
                 f"{where}: `{name}` holds {values[row, column]} at row {row}, column {column}; "
-                "every score must be a finite number."
+                "every score must be a finite number that a float32 can hold."
             )
+    _check_utf8([*ids, *bank.classes, *(prompt.text for prompt in bank.compound)], where)
     if not images:
         raise UserError(f"{where} holds no image; there is nothing to fuse.")
     if labels is not None and not np.isin(labels, (-1, 0, 1)).all():
         raise UserError(f"{where}: `labels` must be 1 for present and 0 or -1 for absent.")
     if len(set(ids)) < images:
         twice = next(name for name in ids if ids.count(name) > 1)
-        raise UserError(f"{where}: the image id {twice!r} stands twice; make them differ.")
+        raise UserError(f"{where}: the image id {quoted(twice)} stands twice; make them differ.")
     return Matrices(ids, scores, bank, None if labels is None else np.asarray(labels) > 0)
 
 
+def _check_utf8(texts: Sequence[str], where: str) -> None:
+    """No half of a character may be among them, as JSON and pickles can spell."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{where}: {quoted(text)} is no text in Unicode; correct it.") from None
+
+
 def _matrix(array: Any, name: str, where: str) -> NDArray[Any]:
-    values = np.asarray(array)
+    try:
+        values = np.asarray(array)
+    except (ValueError, OverflowError, RecursionError):  # lists within lists that are no rows
+        values = np.empty(0)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         raise UserError(f"{where}: `{name}` must be a matrix of numbers, images × prompts.")
     return values
@@ -189,17 +207,18 @@ def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _npz(url: str) -> dict[str, NDArray[Any]]:
+    content = _bytes(url)
     try:
-        with np.load(io.BytesIO(_bytes(url)), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile):
+    except Exception:  # damaged archives raise nearly anything
         raise UserError(f"{url} is not an NPZ file of plain arrays; write it anew.") from None
 
 
 def _json(url: str) -> dict[str, Any]:
     try:
         value = json.loads(_bytes(url))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{url} is not valid JSON; correct it.") from None
     if not isinstance(value, dict):
         raise UserError(f"{url} must hold an object with `classes` and `prompts`.")

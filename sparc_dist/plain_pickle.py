@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,15 @@ import numpy as np
 
 def load_plain(content: bytes) -> Any:
     """The value in a pickle; raises pickle.UnpicklingError for anything that is not plain."""
-    return _finished(_Unpickler(io.BytesIO(content)).load())
+    _check_memo(content)
+    return _finished(_Unpickler(io.BytesIO(content)).load(), {})
+
+
+def _check_memo(content: bytes) -> None:
+    """Refuse a place in the memo far beyond what was written: the memo would fill all memory."""
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= number:
+            raise pickle.UnpicklingError(f"it remembers a value as number {argument}")
 
 
 class _DType:
@@ -64,6 +74,21 @@ class _Array:
         return np.frombuffer(bytes(content), dtype.real()).reshape(shape, order=order).copy()
 
 
+class _Function:
+    """Something that a pickle can call and not change, as it could a function's attributes."""
+
+    __slots__ = ("_does",)
+
+    def __init__(self, does: Callable[..., Any]) -> None:
+        self._does = does
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._does(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("it changes a function")
+
+
 def _scalar(dtype: Any, content: Any) -> Any:
     array = _Array.from_buffer(content, dtype, (1,), "C")
     return array.real()[0]
@@ -82,15 +107,15 @@ def _no_bytes() -> bytes:
 
 
 _STAND_INS: dict[tuple[str, str], Any] = {
-    ("__builtin__", "bytes"): _no_bytes,
+    ("__builtin__", "bytes"): _Function(_no_bytes),
     ("numpy", "dtype"): _DType,
     ("numpy", "ndarray"): "ndarray",
-    ("_codecs", "encode"): _latin1,
+    ("_codecs", "encode"): _Function(_latin1),
 }
 for _core in ("numpy.core", "numpy._core"):
     _STAND_INS[f"{_core}.multiarray", "_reconstruct"] = _Array
-    _STAND_INS[f"{_core}.multiarray", "scalar"] = _scalar
-    _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _Array.from_buffer
+    _STAND_INS[f"{_core}.multiarray", "scalar"] = _Function(_scalar)
+    _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _Function(_Array.from_buffer)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -101,14 +126,20 @@ class _Unpickler(pickle.Unpickler):
         return _STAND_INS[module, name]
 
 
-def _finished(value: Any) -> Any:
-    """The value with real arrays in place of their parts."""
-    if isinstance(value, _Array):
-        return value.real()
-    if isinstance(value, _DType):
+def _finished(value: Any, known: dict[int, Any]) -> Any:
+    """The value with real arrays in place of their parts; ``known``: what is finished, by id."""
+    if id(value) not in known:
+        known[id(value)] = _finish(value, known)
+    return known[id(value)]
+
+
+def _finish(value: Any, known: dict[int, Any]) -> Any:
+    if isinstance(value, _Array | _DType):
         return value.real()
     if isinstance(value, dict):
-        return {_finished(key): _finished(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return type(value)(_finished(item) for item in value)
+        return {_finished(key, known): _finished(item, known) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return type(value)(_finished(item, known) for item in value)
+    if isinstance(value, type | _Function):
+        raise pickle.UnpicklingError("it holds a function")
     return value

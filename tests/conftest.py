@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import yaml
 
+import sparc_dist.pipeline  # noqa: F401  # its settings must stand before Ray is imported
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
+from tests.s3 import S3Server, s3_server
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
-    """A small Ray with two logical GPUs, so that the GPU's ways are gone too; its address."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+def s3(
+    tmp_path_factory: pytest.TempPathFactory, scenes: Path, truth: dict[str, list[str]]
+) -> Iterator[S3Server]:
+    """A real S3 server; in the bucket "photos" the scenes with a manifest, "runs" is empty."""
+    folder = tmp_path_factory.mktemp("s3")
+    (folder / "runs").mkdir()
+    shutil.copytree(scenes, folder / "photos" / "scenes")
+    rows = [f"scenes/{name},{name},{';'.join(labels)}" for name, labels in truth.items()]
+    table = folder / "photos" / "manifest.csv"
+    table.write_text("\n".join(["uri,image_id,labels", *rows, ""]))
+    with s3_server(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cluster(s3: S3Server) -> Iterator[str]:
+    """A small Ray with two logical GPUs, so that the GPU's ways are gone too; its address.
+
+    Its workers have keys for the S3 server in their environment; the driver tells them where the
+    server is.
+    """
+    import ray
+
+    keys = s3.environment()
+    keys.pop("AWS_ENDPOINT_URL")
+    os.environ.update(keys)
     context = ray.init(
         num_cpus=4,
         num_gpus=2,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,20 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import __version__
+from tests.command import COMMAND, sparc_dist
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMAND = Path(sys.executable).with_name("sparc-dist")
-
-
-def sparc_dist(*arguments: object, ray: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "RAY_ADDRESS": ray},
-        check=False,
-    )
 
 
 def test_version() -> None:
@@ -229,13 +217,15 @@ def test_prompts_are_made_and_shown_without_images_or_models(
 
 
 def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
-    write_config: Callable[..., str],
+    write_config: Callable[..., str], tmp_path: Path
 ) -> None:
-    config = write_config({"prompts": {"source": "labels", "labels": "foo://table.csv"}})
+    (tmp_path / "x.zip").write_bytes(b"no archive")
+    table = f"zip://table.csv::{tmp_path}/x.zip"
+    config = write_config({"prompts": {"source": "labels", "labels": table}})
     done = sparc_dist("prompts", config)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "foo" in done.stderr
+    assert "BadZipFile" in done.stderr
     assert "--verbose shows more" in done.stderr
     assert "Traceback" in sparc_dist("--verbose", "prompts", config).stderr
 
@@ -251,7 +241,7 @@ def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) 
     done = sparc_dist("label", photos, *options, "--top", 2, ray=cluster)
     assert done.returncode == 0, done.stderr
     assert "… and 4 more" in done.stdout
-    assert "1 of 25 images could not be read." in done.stdout
+    assert "1 of 25 images could not be read: 1 × not an image in a known format." in done.stdout
     lines = (out / "labels.csv").read_text().splitlines()
     assert lines[0] == "image_id,rank,class,score"
     assert len(lines) == 1 + 24 * 2

@@ -99,6 +99,16 @@ def test_a_damaged_exif_does_no_harm() -> None:
     near(content[:2] + b"\xff\xe1" + struct.pack(">H", len(junk) + 2) + junk + content[2:], RED)
 
 
+def test_an_odd_tag_beside_the_orientation_does_not_hide_it() -> None:
+    pixels = np.zeros((40, 80, 3), dtype=np.uint8)
+    pixels[:, :40] = RED
+    # The camera's maker as a fraction: what Pillow reads and does not write.
+    entries = struct.pack("<HHII", 0x010F, 5, 1, 0) + struct.pack("<HHII", 0x0112, 3, 1, 6)
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + entries + bytes(4)
+    turned = decode(encoded(Image.fromarray(pixels), "PNG", exif=exif), 32)
+    np.testing.assert_array_equal(turned[4, 16], RED)
+
+
 def test_an_animation_shows_its_first_frame() -> None:
     frames = [Image.new("RGB", (40, 40), c) for c in (RED, (0, 0, 0))]
     near(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]), RED)

@@ -88,6 +88,34 @@ def test_numpy_itself_is_not_a_way_in(attack: object, protocol: int) -> None:
         load_plain(pickle.dumps({"gts": attack}, protocol))
 
 
+@pytest.mark.parametrize(
+    "name", ["_codecs\nencode", "numpy.core.multiarray\nscalar", "numpy._core.numeric\n_frombuffer"]
+)
+def test_a_function_can_neither_be_changed_nor_come_out(name: str) -> None:
+    function = b"c" + name.encode() + b"\n"
+    state = pickle.dumps((None, {"__defaults__": (1,)}), 2)[2:-1]
+    with pytest.raises(pickle.UnpicklingError, match="it changes a function"):
+        load_plain(b"\x80\x02" + function + state + b"b.")
+    with pytest.raises(pickle.UnpicklingError, match="it holds a function"):
+        load_plain(b"\x80\x02" + function + b".")
+
+
+def test_a_memo_that_would_fill_the_memory_is_refused() -> None:
+    with pytest.raises(pickle.UnpicklingError, match="remembers a value as number 4294967295"):
+        load_plain(b"\x80\x02Nr\xff\xff\xff\xff.")
+
+
+def test_values_that_share_parts_are_finished_once_each() -> None:
+    value: Any = [np.arange(3)]
+    for _ in range(60):
+        value = [value, value]  # 2^60 paths to the same array
+    found = load_plain(pickle.dumps(value))
+    for _ in range(60):
+        assert found[0] is found[1]
+        found = found[0]
+    np.testing.assert_array_equal(found[0], [0, 1, 2])
+
+
 def test_an_array_that_claims_more_than_it_holds_is_refused() -> None:
     content = pickle.dumps(np.zeros((2, 3)), 2).replace(b"K\x02K\x03\x86", b"K\x7fK\x03\x86")
     with pytest.raises(ValueError, match="reshape"):

@@ -47,13 +47,13 @@ class Coco2014:
                 # The outlines are most of the file and nothing to us: dropped while parsing.
                 content = json.load(file, object_hook=_without_outlines)
             names = {category["id"]: category["name"] for category in content["categories"]}
-            paths = {image["id"]: image["file_name"] for image in content["images"]}
+            paths = {image["id"]: str(image["file_name"]) for image in content["images"]}
             annotations = [(image, kind, crowd) for image, kind, crowd in content["annotations"]]
+            return self._rows(annotations, names, paths)
         except FileNotFoundError:
             raise UserError(f"There is no file {url}; it is part of the data set.") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{url} is not a COCO instances file; fetch it anew.") from None
-        return self._rows(annotations, names, paths)
 
     def _rows(
         self, annotations: list[Any], names: dict[int, str], paths: dict[int, str]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.datasets.images import SUFFIXES, chunks, images_table
+from sparc_dist.datasets.images import SUFFIXES, chunks, images_table, in_utf8
 from sparc_dist.errors import UserError
 
 
@@ -24,5 +24,11 @@ class Folder:
             raise UserError(f"There is no folder {self._url}; check `images` in the config.")
         start = len(self._url) + 1
         found = (url for url in storage.files_below(self._url) if url.lower().endswith(SUFFIXES))
+        foreign = 0
         for uris in chunks(found):
+            foreign += sum(uri != in_utf8(uri) for uri in uris)
             yield images_table([uri[start:] for uri in uris], uris, [None] * len(uris))
+        if foreign:
+            self.notes.append(
+                f"{foreign} file names are not UTF-8; rename the files to have them scored."
+            )

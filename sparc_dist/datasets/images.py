@@ -30,7 +30,8 @@ def images_table(
     ids: Sequence[str], uris: Sequence[str], labels: Sequence[Sequence[int] | None]
 ) -> pa.Table:
     """A batch of images; labels are class indices, None where they are not known."""
-    columns = zip((ids, uris, labels), SCHEMA, strict=True)
+    texts = ([in_utf8(text) for text in column] for column in (ids, uris))
+    columns = zip((*texts, labels), SCHEMA, strict=True)
     return pa.table([pa.array(values, field.type) for values, field in columns], schema=SCHEMA)
 
 
@@ -60,6 +61,11 @@ def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict
         if len(np.unique(np.concatenate(hashes))) < count:
             raise UserError("Some image_id stands twice in the data set; make them differ.")
     return {"images": count, "labelled": labelled, "shards": -(-count // shard_size)}
+
+
+def in_utf8(name: str) -> str:
+    r"""The name as it is, or with \udcXX for each byte of a file name that is no UTF-8."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def chunks(items: Iterable[T], size: int = BATCH_ROWS) -> Iterator[list[T]]:

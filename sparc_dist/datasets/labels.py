@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 
 
 class LabelReader:
@@ -27,7 +27,8 @@ class LabelReader:
             items = [name for name in value.split(";") if name.strip()]
         if not isinstance(items, list):
             raise UserError(
-                f"{self._where}, row {row}: labels must be a list, not {items!r}; make it one."
+                f"{self._where}, row {row}: labels must be a list, not {quoted(items)}; make it "
+                "one."
             )
         indices = [index for item in items if (index := self._index(item)) is not None]
         if len(set(indices)) < len(indices):
@@ -42,8 +43,14 @@ class LabelReader:
         if isinstance(item, str):
             name = item.strip()
             # In a CSV an index is a text too; a class may still be called "7".
-            index = self._index_of.get(name, int(name) if name.isdecimal() else None)
-        if isinstance(index, int) and 0 <= index < len(self._index_of):
+            number = int(name) if name.isdecimal() and len(name) < 10 else None
+            index = self._index_of.get(name, number)
+        # Of true and false Python would make 1 and 0, and no index is meant.
+        if (
+            isinstance(index, int)
+            and not isinstance(index, bool)
+            and 0 <= index < len(self._index_of)
+        ):
             self._known += 1
             return index
         self._unknown[str(item)] += 1
@@ -57,9 +64,9 @@ class LabelReader:
         if not self._known:
             raise UserError(
                 f"{self._where}: no label is one of the {len(self._index_of)} classes (the first "
-                f"is {example!r}); correct the labels or the classes."
+                f"is {quoted(example)}); correct the labels or the classes."
             )
         return [
             f"{sum(self._unknown.values())} labels of {len(self._unknown)} unknown classes, such "
-            f"as {example!r}, were left out."
+            f"as {quoted(example)}, were left out."
         ]

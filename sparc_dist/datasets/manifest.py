@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from sparc_dist import storage
 from sparc_dist.datasets.images import BATCH_ROWS, images_table
 from sparc_dist.datasets.labels import LabelReader
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 
 KNOWN = ("uri", "image_id", "labels")
 
@@ -33,7 +33,7 @@ class Manifest:
             uris = batch["uri"].to_pylist()
             ids = batch["image_id"].to_pylist() if "image_id" in batch.schema.names else uris
             for offset, (uri, image_id) in enumerate(zip(uris, ids, strict=True)):
-                if not isinstance(uri, str) or not uri or image_id in (None, ""):
+                if not isinstance(uri, str) or not uri or not _is_id(image_id):
                     raise UserError(
                         f"{self._url}, row {row + offset}: uri or image_id is missing or no "
                         "text; fill it in."
@@ -82,8 +82,8 @@ class Manifest:
             for row, value in zip(rows, batch[name].to_pylist(), strict=True):
                 if str(value).lower() not in ("0", "1", "true", "false", "0.0", "1.0", "-1"):
                     raise UserError(
-                        f"{self._url}: the column {name!r} holds {value!r}; write 1 for present "
-                        "and 0 for absent."
+                        f"{self._url}: the column {name!r} holds {quoted(value)}; write 1 for "
+                        "present and 0 for absent."
                     )
                 if str(value).lower() in ("1", "true", "1.0") and row is not None:
                     row.append(index)
@@ -98,20 +98,28 @@ class Manifest:
         try:
             with storage.opened(self._url) as file:
                 for batch in self._parquet(file) if self._url.endswith("t") else self._csv(file):
+                    batch.validate(full=True)  # Parquet's texts may be no UTF-8
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:
             raise UserError(f"There is no table {self._url}; check the path.") from None
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            reason = str(error).splitlines()[0]
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise UserError(f"{self._url} cannot be read as a table: {reason}.") from None
 
     def _parquet(self, file: Any) -> Iterator[pa.RecordBatch]:
         table = pq.ParquetFile(file)
         columns = self._concerned(table.schema_arrow.names)
+        for name in columns:
+            if not _is_plain(kind := table.schema_arrow.field(name).type):
+                raise UserError(
+                    f"{self._url}: the column {name!r} is of the type {quoted(str(kind))}; give "
+                    "texts, numbers or lists."
+                )
         yield from table.iter_batches(BATCH_ROWS, columns=columns)
 
     def _csv(self, file: Any) -> Iterator[pa.RecordBatch]:
-        names = pa.csv.open_csv(file).schema.names
+        parsing = pa.csv.ParseOptions(newlines_in_values=True)  # a file's name may hold one
+        names = pa.csv.open_csv(file, parse_options=parsing).schema.names
         file.seek(0)
         columns = self._concerned(names)
         # As text, whatever they look like: an id such as 007 is no number.
@@ -120,7 +128,7 @@ class Manifest:
             strings_can_be_null=False,
             include_columns=columns,
         )
-        yield from pa.csv.open_csv(file, convert_options=options)
+        yield from pa.csv.open_csv(file, parse_options=parsing, convert_options=options)
 
     def _concerned(self, names: Sequence[str]) -> list[str]:
         """The columns of concern; none may stand twice, and none with spaces around it."""
@@ -132,3 +140,16 @@ class Manifest:
             if name not in found and name.strip() in KNOWN:
                 raise UserError(f"{self._url}: the column {name!r} has spaces; remove them.")
         return found
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str | int | float) and value != ""
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether a column holds what labels and names are made of: no times, no structures."""
+    if pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+        return hasattr(kind, "value_type") and _is_plain(kind.value_type)
+    texts = ("string", "large_string", "string_view", "binary")
+    simple = ("null", "boolean", "integer", "floating", *texts)
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in simple)

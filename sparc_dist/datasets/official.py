@@ -46,5 +46,8 @@ def read_lines(root: str, *names: str) -> list[str]:
             text = storage.read_bytes(storage.join(root, name)).decode("utf-8-sig")
         except FileNotFoundError:
             continue
+        except UnicodeDecodeError:
+            url = storage.join(root, name)
+            raise UserError(f"{url} is not text in UTF-8; fetch it anew.") from None
         return [line.strip() for line in text.splitlines() if line.strip()]
     raise UserError(f"There is no file {storage.join(root, names[0])}; it is part of the data set.")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.official import present_images, read_lines
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 
 FILES = (
     "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "
@@ -45,8 +45,8 @@ class Voc2007:
                 image, _, sign = line.partition(" ")
                 if sign.strip() not in ("-1", "0", "1"):
                     raise UserError(
-                        f"{self._root}/ImageSets/Main/{name}_{split}.txt: the line {line!r} does "
-                        "not say -1, 0 or 1; fetch the file anew."
+                        f"{self._root}/ImageSets/Main/{name}_{split}.txt: the line {quoted(line)} "
+                        "does not say -1, 0 or 1; fetch the file anew."
                     )
                 present = labels.setdefault(image, [])
                 if sign.strip() == "1":

@@ -20,6 +20,8 @@ from sparc_dist.datasets.images import SUFFIXES, chunks, images_table
 from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError
 
+#: Of a file with labels, in bytes; a header may boast of any size.
+LARGEST = 2**24
 Row = tuple[str, str, list[int] | None]
 
 
@@ -69,7 +71,7 @@ class WebDataset:
                     self._cut.append(self._name(tar))
         except FileNotFoundError:
             raise UserError(f"There is no file {tar}; check the path.") from None
-        except tarfile.TarError as error:
+        except (tarfile.TarError, ValueError, OverflowError) as error:
             raise UserError(f"{tar} is not a whole tar file ({error}); make it anew.") from None
 
     def _row(
@@ -83,6 +85,9 @@ class WebDataset:
                 self._beside += image is not None
                 image = image or member
             elif member.name.endswith((".json", ".cls")):
+                if member.size > LARGEST:
+                    self._unread += 1
+                    continue
                 file = archive.extractfile(member)
                 labels = self._labels(file, member.name, reader, labels)
         if image is not None:
@@ -101,7 +106,7 @@ class WebDataset:
             return reader.read(content.decode(errors="replace"), 0)
         try:
             value = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._unread += 1
             return known
         if isinstance(value, dict):

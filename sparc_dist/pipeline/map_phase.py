@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,28 @@ class MapPhase:
             batch_format="pyarrow",
             num_cpus=0.5,
         )
-        yield from written.iter_rows()
+        for row in written.iter_rows():
+            if row.get("failure"):
+                raise UserError(row["failure"])
+            yield row
+
+
+def _telling(work: Callable[[Any, pa.Table], pa.Table]) -> Callable[[Any, pa.Table], pa.Table]:
+    """A step whose UserErrors travel to the driver as rows {shard, failure}.
+
+    Of what a step raises, Ray Data keeps neither the type nor the words.
+    """
+
+    @wraps(work)
+    def step(self: Any, batch: pa.Table) -> pa.Table:
+        if "failure" in batch.column_names:
+            return batch
+        try:
+            return work(self, batch)
+        except UserError as error:
+            return pa.table({"shard": batch["shard"], "failure": [str(error)]})
+
+    return step
 
 
 @dataclass(frozen=True)
@@ -125,6 +147,7 @@ class DecodeShard:
     dataset: DatasetLayout
     image_size: int
 
+    @_telling
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row {shard} to one row {shard, image_ids, pixels, errors, retries, seconds}."""
         start, before = time.perf_counter(), retries()
@@ -197,12 +220,19 @@ class ScoreShard:
     ) -> None:
         torch.set_num_threads(plan.threads)
         self._name = config.name
-        self._scorer = Scorer(Backbone(config, plan.device()), ray.get(texts))
-        self._size = self._scorer.backbone.image_size
         self._batch_size = batch_size
+        self._failure: UserError | None = None
+        try:
+            self._scorer = Scorer(Backbone(config, plan.device()), ray.get(texts))
+            self._size = self._scorer.backbone.image_size
+        except UserError as error:  # said with the first shard: an actor's last words are lost
+            self._failure = error
 
+    @_telling
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row of DecodeShard to one row with matrices in place of pixels."""
+        if self._failure is not None:
+            raise self._failure
         start = time.perf_counter()
         content = np.frombuffer(batch["pixels"][0].as_buffer(), dtype=np.uint8)
         # A copy, because torch wants to own writable memory and Ray's is shared.
@@ -242,6 +272,7 @@ class WriteShard:
     unit: UnitLayout
     scoring: Scoring
 
+    @_telling
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row of ScoreShard to one row {shard}."""
         before = retries()
@@ -270,4 +301,5 @@ def _configure(resources: ResourcesConfig) -> None:
     context.execution_no_progress_timeout_s = float(resources.no_progress_seconds)
     # A shard is one row and must stay one, however large.
     context.target_max_block_size = None
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # What it logs as an error it also raises, and that is told in a sentence.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)

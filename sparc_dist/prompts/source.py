@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sparc_dist import storage
 from sparc_dist.config import LLMConfig, PromptsConfig
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
 from sparc_dist.prompts.compound import (
     CompoundPrompt,
@@ -40,7 +40,7 @@ class StoredReplies:
         try:
             reply: str = storage.read_json(self._url(question))["reply"]
             return reply
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or none to be read
             return None
 
     def put(self, question: str, reply: str) -> None:
@@ -110,8 +110,8 @@ class BankBuilder:
             ids = tuple(sorted({index for classes in found for index in classes}))
             if len(ids) not in (2, 3) or any(len(classes) != 1 for classes in found):
                 raise UserError(
-                    f"{url}, line {number}: {line.strip()!r} does not name two or three classes; "
-                    "write their names with commas between them."
+                    f"{url}, line {number}: {quoted(line.strip())} does not name two or three "
+                    "classes; write their names with commas between them."
                 )
             sets.append(ids)
         if not sets:

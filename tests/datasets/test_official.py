@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
 
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import KINDS, open_source
@@ -17,6 +18,7 @@ from sparc_dist.datasets.voc2007 import FILES, Voc2007
 from sparc_dist.errors import UserError
 from sparc_dist.layout import DatasetLayout
 from sparc_dist.prompts.matching import ClassMatcher
+from tests.strategies import bounded, changed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -71,6 +73,9 @@ def test_vocs_preset_takes_pairs_of_its_training_labels(voc: Path, tmp_path: Pat
 def test_voc_mistakes(voc: Path) -> None:
     (voc / "ImageSets" / "Main" / "cat_test.txt").write_text("000001 yes\n")
     with pytest.raises(UserError, match="does not say -1, 0 or 1"):
+        rows(Voc2007(str(voc)))
+    (voc / "ImageSets" / "Main" / "cat_test.txt").write_bytes(b"\xff\xfe0\x001\x00")
+    with pytest.raises(UserError, match=r"cat_test.txt is not text in UTF-8; fetch it anew"):
         rows(Voc2007(str(voc)))
     (voc / "ImageSets" / "Main" / "cat_test.txt").unlink()
     with pytest.raises(UserError, match=r"There is no file .*cat_test.txt"):
@@ -156,6 +161,20 @@ def test_coco_files_that_are_none(coco: Path, text: str) -> None:
     (coco / "annotations" / "instances_val2014.json").write_text(text)
     with pytest.raises(UserError, match="not a COCO instances file"):
         rows(Coco2014(str(coco)))
+
+
+@bounded(150)
+@given(changed(json.loads(instances([7, 8], [(7, 1, 0), (8, 90, 1)]))))
+@example([[]])
+def test_a_changed_coco_file_gives_its_images_or_a_sentence(coco: Path, value: Any) -> None:
+    (coco / "annotations" / "instances_val2014.json").write_text(json.dumps(value, default=str))
+    found, told = [], str(coco)
+    try:
+        found = rows(Coco2014(str(coco)))
+    except UserError as error:
+        told = str(error)
+    assert str(coco) in told
+    assert {name for name, _ in found} <= {path.name for path in (coco / "val2014").iterdir()}
 
 
 @pytest.fixture(params=["", "Groundtruth"])

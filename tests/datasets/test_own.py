@@ -1,5 +1,6 @@
 """Manifests and folders, as users have them."""
 
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,6 +98,9 @@ def test_a_wrong_manifest(tmp_path: Path, text: str, expected: str) -> None:
         ({"uri": ["a"], "labels": [[1.7]]}, "no label is one of the 3 classes"),
         ({"uri": ["a"], "labels": [[0, 0, 1]]}, "row 0: a label stands twice"),
         ({"uri": ["a"], "labels": [[-1]]}, "no label is one of the 3 classes"),
+        ({"uri": ["a"], "labels": [[True]]}, "no label is one of the 3 classes"),
+        ({"uri": ["a"], "labels": [["9" * 5000]]}, "no label is one of the 3 classes"),
+        ({"uri": [datetime.max]}, "'uri' is of the type 'timestamp.us.'; give texts"),
         ({"uri": [b"a"]}, "row 0: uri or image_id is missing or no text"),
         ({"uri": ["a"], "image_id": [None]}, "row 0: uri or image_id is missing"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparc_dist import storage
-from sparc_dist.datasets.webdataset import WebDataset
+from sparc_dist.datasets.webdataset import LARGEST, WebDataset
 from sparc_dist.errors import UserError
 
 CLASSES = ("cat", "dog", "sofa")
@@ -63,6 +63,17 @@ def test_two_images_of_one_key_and_labels_as_text(tmp_path: Path) -> None:
         ("x.tar/b.jpg", [1]),
     ]
     assert source.notes == ["1 images with the key of another were left out."]
+
+
+def test_names_that_are_no_utf8_and_label_files_that_are_no_such_things(tmp_path: Path) -> None:
+    members = {"\udcff.jpg": b"photo", "\udcff.cls": b"dog", "\udcff.json": bytes(LARGEST + 1)}
+    write_tar(tmp_path / "x.tar", members)
+    source = WebDataset(str(tmp_path / "x.tar"), CLASSES)
+    (table,) = source.images()
+    (row,) = table.to_pylist()
+    assert (row["image_id"], row["labels"]) == (r"x.tar/\udcff.jpg", [1])
+    assert storage.read_bytes(row["uri"]) == b"photo"
+    assert source.notes == ["1 label files could not be read."]
 
 
 def test_one_tar_by_name(tmp_path: Path) -> None:

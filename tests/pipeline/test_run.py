@@ -70,9 +70,7 @@ def manifest(tmp_path: Path, scenes: Path, truth: dict[str, list[str]]) -> Path:
 def test_a_run_leaves_what_the_design_says(
     write_config: WriteConfig, manifest: Path, tmp_path: Path, truth: dict[str, list[str]]
 ) -> None:
-    outcome = go(
-        write_config({"kind": "manifest", "images": str(manifest)}, max_error_share=0.1)
-    )
+    outcome = go(write_config({"kind": "manifest", "images": str(manifest)}, max_error_share=0.1))
     assert not outcome.failures
     root = tmp_path / "run"
     unit = root / "scenes" / "tiny"

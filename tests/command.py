@@ -1,0 +1,38 @@
+"""The command as a user types it, and what a run leaves, as bytes to compare."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+COMMAND = Path(sys.executable).with_name("sparc-dist")
+#: What differs from start to start in metrics.json: how long it took and what went wrong.
+VOLATILE = ("stages", "recovery")
+
+
+def sparc_dist(
+    *arguments: object, ray: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; ``ray``: the address of a cluster to join."""
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "RAY_ADDRESS": ray, **(env or {})},
+        check=False,
+    )
+
+
+def outcome_hashes(run: Path, unit: str = "scenes/tiny") -> dict[str, str]:
+    """The hashes of a unit's final tables and of its metrics, timings aside."""
+    metrics = json.loads((run / unit / "metrics.json").read_text())
+    lasting = {key: value for key, value in metrics.items() if key not in VOLATILE}
+    contents = {path.name: path.read_bytes() for path in sorted((run / unit / "final").iterdir())}
+    contents["metrics.json"] = json.dumps(lasting).encode()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
