@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -36,6 +37,21 @@ PRESETS = {
 
 #: Names become folders of the run, so they must be plain.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
+
+
+KEYS_IN_URL = "carries a user name or key; take it out, keys belong into the environment"
+
+
+def _check_url(url: str) -> str:
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ValueError(KEYS_IN_URL)
+    if "\0" in url:
+        raise ValueError("holds a NUL, which no path can; remove it")
+    return url
+
+
+#: A local path or a URL; it is written to run.json, so it must not hold a secret.
+Url = Annotated[str, AfterValidator(_check_url)]
 
 
 class Section(BaseModel):
@@ -68,15 +84,15 @@ class PromptsConfig(Section):
     """
 
     source: Literal["training", "labels", "list", "llm", "all-pairs", "random", "none"]
-    labels: str | None = None
-    sets: str | None = None
+    labels: Url | None = None
+    sets: Url | None = None
     direction: Literal["either", "forward"] = "either"
     tau2: float = Field(0.05, ge=0, lt=1)
     tau3: float = Field(0.025, ge=0, lt=1)
     templates: tuple[PairTemplate, ...] = Field(("and",), min_length=1)
     random_per_class: int = Field(30, ge=1, le=1000)
     seed: int = 0
-    descriptive: str | None = None
+    descriptive: Url | None = None
     llm: LLMConfig | None = None
 
     @model_validator(mode="after")
@@ -104,7 +120,7 @@ class DatasetConfig(Section):
 
     name: Name
     kind: Literal["manifest", "folder", "webdataset", "voc2007", "coco2014", "nuswide"]
-    images: str
+    images: Url
     classes: tuple[str, ...] | str | None = None
     prompts: PromptsConfig
     resnet_size: int | None = Field(None, ge=32, le=4096)
@@ -138,6 +154,8 @@ class DatasetConfig(Section):
             )
         if isinstance(self.classes, tuple):
             check_classes(self.classes)
+        if isinstance(self.classes, str):
+            _check_url(self.classes)
         return self
 
 
@@ -151,7 +169,7 @@ class BackboneConfig(Section):
 
     name: Name
     model: str
-    weights: str | None = None
+    weights: Url | None = None
     image_size: int | None = Field(None, ge=16, le=4096)
 
     @model_validator(mode="after")
@@ -216,7 +234,7 @@ class Config(Section):
     although all else of it is saved.
     """
 
-    output: str
+    output: Url
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     backbones: tuple[BackboneConfig, ...] = Field(min_length=1)
     method: MethodConfig = MethodConfig()
@@ -352,7 +370,7 @@ def _sentence(problem: dict[str, Any]) -> str:
         return f"{field}: {rules.get(str(problem['loc'][-1]), message)}."
     if problem["type"] == "string_pattern_mismatch":
         message = "must be letters, digits and . _ @ + - only, for it names a folder"
-    given = problem["input"]
+    given = problem["input"] if KEYS_IN_URL not in message else None
     shown = f" (it is {quoted(given)})" if isinstance(given, str | int | float | bool) else ""
     return f"{field}: {message}{shown}."
 

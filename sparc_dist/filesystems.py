@@ -96,6 +96,15 @@ def is_remote(url: str) -> bool:
     return "://" in url
 
 
+def without_secrets(url: str) -> str:
+    """A URL as it may be told: of one on the web, neither user nor query, which may be keys."""
+    if not url.startswith(("http://", "https://")):
+        return url
+    protocol, _, rest = url.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
+
+
 def is_chain(url: str) -> bool:
     """Whether ``url`` is fsspec's chain of file systems, as ``zip://photos::s3://bucket/x.zip``."""
     return "::" in url and is_remote(url) and not url.startswith(_PLAIN)
@@ -192,7 +201,8 @@ def call(url: str, doing: str, work: Callable[[Any, str], T]) -> T:
             # Not all workers at the same moment, or the store is overrun again.
             time.sleep(min(LONGEST_PAUSE, 0.2 * 2**attempt) * random.uniform(0.5, 1.0))
     raise StorageError(
-        f"{_place(url)} did not answer as it should in {attempts} attempts at {doing} {url} "
+        f"{_place(url)} did not answer as it should in {attempts} attempts at {doing} "
+        f"{without_secrets(url)} "
         f"({reason}); start the same command again when it does, nothing is lost."
     )
 
@@ -239,7 +249,9 @@ def _told(url: str, doing: str, error: Exception) -> Exception:
     if isinstance(error, PermissionError):
         why = code or "AccessDenied"
         remedy = f"allow {_RIGHTS[doing]} there, or correct the URL"
-        return Refused(f"{doing.capitalize()} {url} was refused ({why}); {remedy}.")
+        return Refused(
+            f"{doing.capitalize()} {without_secrets(url)} was refused ({why}); {remedy}."
+        )
     return error
 
 
@@ -251,5 +263,5 @@ def _code(error: BaseException) -> str | None:
 
 def _place(url: str) -> str:
     """Of ``s3://bucket/key`` the bucket."""
-    protocol, _, rest = url.partition("://")
+    protocol, _, rest = without_secrets(url).partition("://")
     return f"{protocol}://{rest.partition('/')[0]}"

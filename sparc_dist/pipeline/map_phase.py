@@ -27,7 +27,7 @@ from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
 from sparc_dist.config import BackboneConfig, ResourcesConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.errors import UserError
-from sparc_dist.filesystems import NoBucket, StorageError, is_remote, retries
+from sparc_dist.filesystems import NoBucket, StorageError, is_remote, retries, without_secrets
 from sparc_dist.images import BadImage, decode
 from sparc_dist.layout import DatasetLayout, UnitLayout
 from sparc_dist.markers import Scoring
@@ -165,7 +165,8 @@ class DecodeShard:
                     pixels[len(good)] = decode(content, self.image_size)
                     good.append(row["image_id"])
                 except BadImage as error:
-                    errors.append({**row, "error": str(error)})
+                    uri = without_secrets(row["uri"])
+                    errors.append({**row, "uri": uri, "error": str(error)})
         return pa.table(
             {
                 "shard": [shard],

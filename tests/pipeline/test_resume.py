@@ -1,0 +1,172 @@
+"""A run that was stopped at any point goes on from there, and only from there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparc_dist.config import load_config
+from sparc_dist.errors import UserError
+from sparc_dist.layout import STAGES
+from sparc_dist.pipeline.run import Outcome, run
+from sparc_dist.report import write_report
+from tests.command import outcome_hashes, sparc_dist
+
+WriteConfig = Callable[..., str]
+CLASSES = ["cat", "dog", "car", "pizza", "sofa"]
+
+
+@pytest.fixture(scope="module")
+def original(
+    tmp_path_factory: pytest.TempPathFactory,
+    scenes: Path,
+    truth: dict[str, list[str]],
+    cluster: str,
+) -> Path:
+    """The folder of a finished run with labels, and its config."""
+    folder = tmp_path_factory.mktemp("finished")
+    rows = [f"{scenes / name},{name},{';'.join(labels)}" for name, labels in truth.items()]
+    (folder / "manifest.csv").write_text("\n".join(["uri,image_id,labels", *rows, ""]))
+    dataset = {
+        "name": "scenes",
+        "kind": "manifest",
+        "images": str(folder / "manifest.csv"),
+        "classes": CLASSES,
+    }
+    config = {
+        "output": "run",
+        "shard_size": 10,
+        "datasets": [dataset],
+        "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
+        "resources": {"scorers": 1},
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
+    assert not go(folder).failures
+    return folder
+
+
+@pytest.fixture
+def finished(original: Path, tmp_path: Path) -> Path:
+    """A copy of it to spoil; ``output`` is no part of what a run is."""
+    shutil.copytree(original, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def go(folder: Path) -> Outcome:
+    outcome = run(load_config(str(folder / "config.yaml")))
+    write_report(outcome.layout.root)
+    return outcome
+
+
+def recovery(outcome: Outcome) -> dict[str, int]:
+    found: dict[str, int] = outcome.metrics["scenes", "tiny"]["recovery"]
+    return found
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_reduce_goes_on_after_the_last_whole_pass(
+    original: Path, finished: Path, stage: str
+) -> None:
+    unit = finished / "run" / "scenes" / "tiny"
+    (unit / "metrics.json").unlink()
+    kept, lost = STAGES[: STAGES.index(stage)], STAGES[STAGES.index(stage) :]
+    for name in lost:
+        shutil.rmtree(unit / "reduce" / name)
+    before = {
+        path: path.stat().st_mtime_ns
+        for name in kept
+        for path in (unit / "reduce" / name).iterdir()
+    }
+    if stage == STAGES[-1]:
+        shutil.rmtree(unit / "scores")  # nothing before this pass is looked at again
+    outcome = go(finished)
+    assert not outcome.failures
+    assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert recovery(outcome)["shards_scored_again"] == 0
+
+
+def test_damaged_scores_are_found_by_their_hash_and_made_again(
+    original: Path, finished: Path
+) -> None:
+    unit = finished / "run" / "scenes" / "tiny"
+    (unit / "metrics.json").unlink()
+    shutil.rmtree(unit / "reduce")
+    first, second = unit / "scores" / "00001.parquet", unit / "scores" / "00004.parquet"
+    first.write_bytes(first.read_bytes()[:-1] + b"X")
+    second.unlink()
+    intact = (unit / "scores" / "00000.parquet").stat().st_mtime_ns
+    outcome = go(finished)
+    assert recovery(outcome)["shards_scored_again"] == 2
+    assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+    assert first.read_bytes() == (original / "run/scenes/tiny/scores/00001.parquet").read_bytes()
+    assert (unit / "scores" / "00000.parquet").stat().st_mtime_ns == intact
+
+
+def test_damaged_states_markers_finals_and_metrics_are_made_again(
+    original: Path, finished: Path
+) -> None:
+    unit = finished / "run" / "scenes" / "tiny"
+    (unit / "metrics.json").write_text('{"images": 6')
+    (unit / "done" / "00002.json").write_text("{}")
+    for stage in STAGES[:2]:
+        state = unit / "reduce" / stage / "00.npz"
+        content = bytearray(state.read_bytes())
+        content[len(content) // 2] ^= 1
+        state.write_bytes(content)
+    final = unit / "final" / "00003.parquet"
+    final.write_bytes(final.read_bytes() + b"!")
+    outcome = go(finished)
+    assert not outcome.failures
+    assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+    assert outcome.metrics["scenes", "tiny"]["stages"]["scoring"]["images"] == 10
+
+
+def test_a_finished_run_looks_at_no_image_and_writes_nothing(finished: Path) -> None:
+    config = finished / "config.yaml"
+    run_folder = finished / "run"
+    before = {path: path.stat().st_mtime_ns for path in run_folder.rglob("*")}
+    done = sparc_dist("run", config)
+    assert done.returncode == 0
+    assert "nothing was missing" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in run_folder.rglob("*")} == before
+    # A report that was not finished is written from the metrics alone.
+    shutil.rmtree(run_folder / "report")
+    assert sparc_dist("run", config).returncode == 0
+    assert (run_folder / "report" / "index.html").exists()
+
+
+def test_another_config_is_refused_kept_apart_or_put_in_its_place(
+    original: Path, finished: Path, cluster: str
+) -> None:
+    config = finished / "config.yaml"
+    changed = json.loads(config.read_text()) | {"method": {"merge": False}, "shard_size": 30}
+    config.write_text(json.dumps(changed))
+    done = sparc_dist("run", config)
+    assert done.returncode == 2
+    assert "(config.method.merge: True → False; config.shard_size: 10 → 30); go back" in done.stderr
+    assert "--to NEW, or replace it with --overwrite" in done.stderr
+    assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+
+    there = finished / "elsewhere"
+    assert sparc_dist("run", config, "--to", there, ray=cluster).returncode == 0
+    assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+    assert len(list((there / "scenes" / "tiny" / "final").iterdir())) == 2
+
+    (finished / "run" / "notes.txt").write_text("mine")
+    assert sparc_dist("run", config, "--overwrite", ray=cluster).returncode == 0
+    assert outcome_hashes(finished / "run") == outcome_hashes(there)
+    unit = finished / "run" / "scenes" / "tiny"
+    for folder in ("scores", "errors", "done", "final"):
+        assert len(list((unit / folder).iterdir())) == 2, folder
+    assert (finished / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_whose_record_is_damaged_is_not_guessed_at(finished: Path) -> None:
+    (finished / "run" / "run.json").write_text("{")
+    with pytest.raises(UserError, match=r"run\.json is damaged, so nobody knows what run this is"):
+        go(finished)
