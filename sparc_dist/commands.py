@@ -14,8 +14,8 @@ from sparc_dist.labelling import top_classes, write_labels
 from sparc_dist.layout import RunLayout
 
 if TYPE_CHECKING:
-    from sparc_dist.pipeline.run import Outcome
     from sparc_dist.report.tables import Results
+    from sparc_dist.run import Outcome
 
 SHOWN = 20  # images whose classes are printed
 
@@ -108,9 +108,8 @@ def _run_config(config: Config, overwrite: bool) -> int:
 
 
 def _finish(config: Config, overwrite: bool) -> tuple[Outcome, Results]:
-    # Ray and torch take seconds to import; a config with a typo should not wait for them.
-    from sparc_dist.pipeline.run import run
     from sparc_dist.report import write_report
+    from sparc_dist.run import run
 
     outcome = run(config, overwrite)
     if outcome.nothing_to_do:

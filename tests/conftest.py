@@ -45,6 +45,7 @@ def cluster(s3: S3Server) -> Iterator[str]:
     keys.pop("AWS_ENDPOINT_URL")
     os.environ.update(keys)
     context = ray.init(
+        "local",
         num_cpus=4,
         num_gpus=2,
         include_dashboard=False,

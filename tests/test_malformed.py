@@ -24,7 +24,7 @@ from sparc_dist.config import DatasetConfig, load_config
 from sparc_dist.datasets import open_source
 from sparc_dist.datasets.images import SUFFIXES, in_utf8
 from sparc_dist.images import BadImage, decode
-from sparc_dist.pipeline.run import run
+from sparc_dist.run import run
 from tests.malformed import NAMES, corpus
 from tests.pictures import picture
 

@@ -9,6 +9,8 @@ _SETTINGS = {
     # exceptions, which we tell in a sentence.
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    # And what raylets report of tasks they had to end, to our standard output.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     # By default a task that is ended for lack of memory is tried again without end.
     "RAY_task_oom_retries": "3",
 }

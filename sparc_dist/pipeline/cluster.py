@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import torch
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.filesystems import FORWARDED
+
+SECONDS_TO_ANSWER = 10
 
 
 @contextmanager
@@ -29,7 +32,8 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
         if os.environ.get("RAY_ADDRESS"):
             _join(quiet)
         else:
-            ray.init(num_cpus=resources.cpus, include_dashboard=False, **quiet)
+            # "local": not one that happens to run on this machine, for whatever purpose.
+            ray.init("local", num_cpus=resources.cpus, include_dashboard=False, **quiet)
     try:
         yield
     finally:
@@ -39,14 +43,22 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
 def _join(quiet: dict[str, Any]) -> None:
     """Join a running cluster. Its workers are told where the store is; keys are their own."""
     known = {name: value for name in FORWARDED if "@" not in (value := os.environ.get(name, "@"))}
+    address = os.environ["RAY_ADDRESS"]
     try:
+        _knock(address)
         ray.init(runtime_env={"env_vars": known} if known else None, **quiet)
-    except (ConnectionError, RuntimeError) as error:
-        address = os.environ["RAY_ADDRESS"]
+    except (OSError, RuntimeError) as error:
         raise UserError(
             f"There is no Ray to join at RAY_ADDRESS={address} ({type(error).__name__}); start "
             "it, correct the address, or unset it to start a small one here."
         ) from None
+
+
+def _knock(address: str) -> None:
+    """Whether anyone answers at ``host:port``: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), SECONDS_TO_ANSWER).close()
 
 
 @contextmanager

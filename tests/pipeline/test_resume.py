@@ -9,57 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
 from sparc_dist.layout import STAGES
-from sparc_dist.pipeline.run import Outcome, run
-from sparc_dist.report import write_report
+from sparc_dist.run import Outcome
 from tests.command import outcome_hashes, sparc_dist
+from tests.pipeline.conftest import go
 
 WriteConfig = Callable[..., str]
-CLASSES = ["cat", "dog", "car", "pizza", "sofa"]
-
-
-@pytest.fixture(scope="module")
-def original(
-    tmp_path_factory: pytest.TempPathFactory,
-    scenes: Path,
-    truth: dict[str, list[str]],
-    cluster: str,
-) -> Path:
-    """The folder of a finished run with labels, and its config."""
-    folder = tmp_path_factory.mktemp("finished")
-    rows = [f"{scenes / name},{name},{';'.join(labels)}" for name, labels in truth.items()]
-    (folder / "manifest.csv").write_text("\n".join(["uri,image_id,labels", *rows, ""]))
-    dataset = {
-        "name": "scenes",
-        "kind": "manifest",
-        "images": str(folder / "manifest.csv"),
-        "classes": CLASSES,
-    }
-    config = {
-        "output": "run",
-        "shard_size": 10,
-        "datasets": [dataset],
-        "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
-        "resources": {"scorers": 1},
-    }
-    (folder / "config.yaml").write_text(json.dumps(config))
-    assert not go(folder).failures
-    return folder
-
-
-@pytest.fixture
-def finished(original: Path, tmp_path: Path) -> Path:
-    """A copy of it to spoil; ``output`` is no part of what a run is."""
-    shutil.copytree(original, tmp_path / "copy")
-    return tmp_path / "copy"
-
-
-def go(folder: Path) -> Outcome:
-    outcome = run(load_config(str(folder / "config.yaml")))
-    write_report(outcome.layout.root)
-    return outcome
 
 
 def recovery(outcome: Outcome) -> dict[str, int]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sparc_dist.config import parse, resolve
-from sparc_dist.pipeline.run import run
 from sparc_dist.report import write_report
+from sparc_dist.run import run
 from tests.openai_form import write_openai_form
 
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2007"

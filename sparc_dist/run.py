@@ -1,0 +1,91 @@
+"""A run: what of it is done, what is missing, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.config import BackboneConfig, Config, DatasetConfig
+from sparc_dist.layout import RunLayout
+from sparc_dist.record import claim
+
+#: For each data set the backbones under which it is still to be run.
+Missing = dict[str, list[BackboneConfig]]
+
+
+@dataclass
+class Outcome:
+    """What became of a run: metrics of the units that are done, reasons of those that are not."""
+
+    layout: RunLayout
+    metrics: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    nothing_to_do: bool = False
+
+
+def run(config: Config, overwrite: bool = False) -> Outcome:
+    """Do what is missing of a run; a unit that fails does not stop the others."""
+    layout = RunLayout(config.output)
+    record = claim(layout, config, overwrite)
+    outcome = Outcome(layout)
+    missing = {dataset.name: _missing(config, dataset, outcome) for dataset in config.datasets}
+    outcome.nothing_to_do = not any(missing.values())
+    started = time.monotonic()
+    if not outcome.nothing_to_do:
+        storage.check_access(layout.root)
+        # Ray and torch take seconds to import; a finished run should not wait for them.
+        from sparc_dist.pipeline.units import run_units
+
+        run_units(config, missing, outcome)
+    _judge(outcome, config.max_error_share)
+    units = _unit_facts(outcome)
+    if not outcome.nothing_to_do or units != record.get("units"):
+        record["seconds"] = round(time.monotonic() - started, 1)
+        record["units"] = units
+        storage.write_json(layout.run, record)
+    return outcome
+
+
+def _missing(config: Config, dataset: DatasetConfig, outcome: Outcome) -> list[BackboneConfig]:
+    """The backbones under which a data set is still to be run; the others' metrics are read."""
+    missing = []
+    for backbone in config.backbones:
+        try:
+            unit = outcome.layout.dataset(dataset.name).unit(backbone.name)
+            metrics = storage.read_own_json(unit.metrics)
+        except ValueError:  # damaged: what it says can be had again
+            metrics = None
+        if metrics is None:
+            missing.append(backbone)
+        else:
+            outcome.metrics[dataset.name, backbone.name] = metrics
+    return missing
+
+
+def _judge(outcome: Outcome, most: float) -> None:
+    """A unit with too many errors has failed, although all it could do is saved."""
+    for key, metrics in outcome.metrics.items():
+        errors = metrics["errors"]
+        if errors["share"] > most:
+            (reason, count), *_ = errors["reasons"].items()
+            outcome.failures[key] = (
+                f"{errors['images']} of {errors['images'] + metrics['images']} images could not be "
+                f"read ({count} × {reason}), a share above max_error_share ({most:g}); all else is "
+                "saved. Look into errors/, and raise max_error_share if that is as it should be."
+            )
+
+
+def _unit_facts(outcome: Outcome) -> list[dict[str, Any]]:
+    """For run.json: what became of each unit."""
+    facts = []
+    for key in {**outcome.metrics, **outcome.failures}:
+        unit: dict[str, Any] = {"dataset": key[0], "backbone": key[1], "status": "done"}
+        if metrics := outcome.metrics.get(key):
+            unit |= {"images": metrics["images"], "errors": metrics["errors"]["images"]}
+            unit |= {name: metrics[name] for name in ("weights_sha256", "prompts_sha256")}
+        if key in outcome.failures:
+            unit |= {"status": "failed", "error": outcome.failures[key]}
+        facts.append(unit)
+    return facts

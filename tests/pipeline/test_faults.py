@@ -1,0 +1,181 @@
+"""Processes killed, memory and disks that run out: the same bytes, or a sentence."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.command import COMMAND, outcome_hashes, sparc_dist
+from tests.pipeline.conftest import go
+
+KILLS = 10
+SECONDS = 300
+
+
+@pytest.fixture
+def begun(original: Path, tmp_path: Path) -> Path:
+    """The config of the finished run, with nothing done yet."""
+    for name in ("config.yaml", "manifest.csv"):
+        shutil.copy(original / name, tmp_path / name)
+    return tmp_path
+
+
+def files(run: Path) -> set[Path]:
+    return {path for path in run.rglob("*") if path.suffix in (".json", ".parquet", ".npz")}
+
+
+def until(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait until something is so; False when it takes too long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _wait_for_files(run: Path, count: int, seconds: float) -> None:
+    assert until(lambda: len(files(run)) >= count, seconds)
+
+
+def workers(doing: str) -> Iterator[int]:
+    """The processes of Ray's workers that do this; Ray writes it into their command lines."""
+    for process in Path("/proc").iterdir():
+        try:
+            title = (process / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if title.startswith("ray::") and doing in title:
+            yield int(process.name)
+
+
+def test_drivers_killed_at_random_moments_lose_nothing(
+    original: Path, begun: Path, cluster: str
+) -> None:
+    chance = random.Random(4)
+    end = time.monotonic() + SECONDS
+    for _ in range(KILLS):
+        driver = subprocess.Popen(
+            [COMMAND, "run", begun / "config.yaml"],
+            env={**os.environ, "RAY_ADDRESS": cluster},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        more = chance.choice([0, 1, 1, 2, 3, 5])
+        _wait_for_files(begun / "run", len(files(begun / "run")) + more, end - time.monotonic())
+        time.sleep(chance.uniform(0, 0.5 if more else 5))
+        assert driver.poll() is None, "the run ended before it could be killed"
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    assert time.monotonic() < end
+    done = sparc_dist("run", begun / "config.yaml", ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
+    # Nothing half-written is left among the files that anyone reads.
+    assert not list((begun / "run").rglob("*.tmp"))
+
+
+def test_workers_killed_at_work_are_replaced(original: Path, begun: Path) -> None:
+    """SIGKILL is what the kernel sends when memory runs out."""
+    runner = Thread(target=go, args=[begun])
+    runner.start()
+    done = begun / "run" / "scenes" / "tiny" / "done"
+    assert until(lambda: list(workers("ScoreShard")), SECONDS)
+    killed = []
+    for pid in [*workers("ScoreShard"), *workers("DecodeShard")]:
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+    assert killed
+    assert until(done.exists, SECONDS)
+    runner.join()
+    assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
+
+
+NODES = """
+import sys, threading, time
+from pathlib import Path
+import sparc_dist.pipeline
+import ray
+from ray.cluster_utils import Cluster
+from tests.pipeline.conftest import go
+
+folder = Path(sys.argv[1])
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+node = cluster.add_node(num_cpus=2)
+ray.init(address=cluster.address, log_to_driver=False, logging_level=50)
+outcomes = []
+runner = threading.Thread(target=lambda: outcomes.append(go(folder)))
+runner.start()
+while runner.is_alive() and not list(folder.glob("run/scenes/tiny/done/*")):
+    time.sleep(0.02)
+assert runner.is_alive(), "the run ended before its node could be killed"
+cluster.remove_node(node, allow_graceful=False)
+runner.join()
+print("failures:", outcomes[0].failures)
+"""
+
+
+def test_a_node_killed_in_the_middle_changes_no_byte(original: Path, begun: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NODES, begun],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert "failures: {}" in done.stdout, done.stderr
+    assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
+
+
+def test_a_full_disk_is_a_sentence_and_the_run_goes_on_when_there_is_space(
+    original: Path, begun: Path, cluster: str
+) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(begun / "run")]
+    (begun / "run").mkdir()
+    if subprocess.run(["unshare", "-m", *mount], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    # In a mount namespace of its own, with a Ray of its own; what was written is saved from it.
+    steps = [
+        " ".join(mount),
+        f"{COMMAND} run {begun}/config.yaml",
+        "code=$?",
+        f"cp -r {begun}/run {begun}/saved",
+        "exit $code",
+    ]
+    full = subprocess.run(
+        ["unshare", "-m", "sh", "-c", "; ".join(steps)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "RAY_ADDRESS": ""},
+        check=False,
+    )
+    assert full.returncode in (1, 2)
+    said = full.stdout + full.stderr
+    assert f"There is no space left to write {begun}/run/" in said
+    assert "Traceback" not in said
+    shutil.rmtree(begun / "run")
+    (begun / "saved").rename(begun / "run")
+    done = sparc_dist("run", begun / "config.yaml", ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
+
+
+def test_a_machine_without_memory_ends_the_run_with_a_sentence(begun: Path) -> None:
+    """Ray ends workers when little memory is left; here it is made to think so always."""
+    scarce = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50"}
+    done = sparc_dist("run", begun / "config.yaml", env=scarce)
+    assert done.returncode == 1
+    assert "A machine ran out of memory, again and again; lower shard_size" in done.stdout
+    assert "OOM" not in done.stdout + done.stderr
