@@ -15,6 +15,7 @@ from sparc_dist.checkpoints import create_model
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.demo import model as tiny
+from sparc_dist.errors import UserError
 from sparc_dist.prompts.bank import PromptBank
 
 Float32 = NDArray[np.float32]
@@ -37,6 +38,7 @@ class Backbone:
     """One model on one device, in float32."""
 
     def __init__(self, config: BackboneConfig, device: str | torch.device = "cpu") -> None:
+        self.name = config.name
         if config.model == TINY:
             tiny.register()
             self.model = tiny.load_tiny_model()
@@ -121,5 +123,10 @@ class Scorer:
     def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
         """The scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
         images = self.backbone.encode_images(pixels, batch_size)
-        singleton, auxiliary, compound = ((images @ rows.T).cpu().numpy() for rows in self._texts)
-        return Scores(singleton, auxiliary, compound), images.cpu().numpy()
+        scores = [(images @ rows.T).cpu().numpy() for rows in self._texts]
+        if not all(np.isfinite(part).all() for part in scores):
+            raise UserError(
+                f"Backbone {self.backbone.name}: the model gives scores that are not numbers; its "
+                "weights are damaged, fetch them again."
+            )
+        return Scores(*scores), images.cpu().numpy()

@@ -97,6 +97,38 @@ def test_another_architectures_checkpoint_is_refused_in_a_sentence(checkpoint: P
         Backbone(config)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("form", ["checkpoint", "openai_form"])
+def test_a_truncated_checkpoint_is_a_sentence(
+    request: pytest.FixtureRequest, tmp_path: Path, form: str, share: float
+) -> None:
+    whole: Path = request.getfixturevalue(form)
+    broken = tmp_path / "broken.pt"
+    content = whole.read_bytes()
+    broken.write_bytes(content[: int(share * len(content))])
+    model = SMALL if form == "checkpoint" else "RN50-quickgelu"
+    config = BackboneConfig(name="b", model=model, weights=str(broken))
+    with pytest.raises(UserError, match=r"Backbone b: the weights .* cannot be loaded \(.*`wei"):
+        Backbone(config)
+
+
+def test_an_openai_checkpoint_of_another_architecture_is_a_sentence(openai_form: Path) -> None:
+    config = BackboneConfig(name="b", model="RN101-quickgelu", weights=str(openai_form))
+    with pytest.raises(UserError, match=r"the weights .* of RN101-quickgelu cannot be loaded"):
+        Backbone(config)
+
+
+def test_weights_that_are_not_numbers_are_a_sentence(checkpoint: Path, tmp_path: Path) -> None:
+    state = torch.load(checkpoint)
+    state["visual.proj"][0, 0] = float("nan")
+    torch.save(state, tmp_path / "nan.pt")
+    config = BackboneConfig(name="b", model=SMALL, weights=str(tmp_path / "nan.pt"))
+    backbone = Backbone(config)
+    scorer = Scorer(backbone, backbone.embed(PromptBank(CLASSES, ())))
+    with pytest.raises(UserError, match=r"Backbone b: .* not numbers; its weights are damaged"):
+        scorer.score(noise(2, backbone.image_size), 2)
+
+
 def test_weights_under_the_wrong_activation_are_refused() -> None:
     config = BackboneConfig(name="b", model="ViT-B-32", weights="metaclip_400m")
     with pytest.raises(UserError, match="write model: ViT-B-32-quickgelu"):

@@ -220,7 +220,6 @@ class ScoreShard:
         self, config: BackboneConfig, texts: Any, batch_size: int, plan: ScorerPlan
     ) -> None:
         torch.set_num_threads(plan.threads)
-        self._name = config.name
         self._batch_size = batch_size
         self._failure: UserError | None = None
         try:
@@ -257,13 +256,7 @@ class ScoreShard:
             pixels = np.zeros((1, self._size, self._size, 3), dtype=np.uint8)
             return [part[:0] for part in self._score(pixels)]
         scores, embedding = self._scorer.score(pixels, self._batch_size)
-        parts = [scores.singleton, scores.auxiliary, scores.compound, embedding]
-        if not all(np.isfinite(part).all() for part in parts):
-            raise UserError(
-                f"Backbone {self._name}: the model gives scores that are not numbers; its weights "
-                "are damaged, fetch them again."
-            )
-        return parts
+        return [scores.singleton, scores.auxiliary, scores.compound, embedding]
 
 
 @dataclass(frozen=True)

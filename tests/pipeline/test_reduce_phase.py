@@ -13,6 +13,7 @@ import ray
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
 from sparc_dist.datasets.images import images_table, write_images
+from sparc_dist.errors import UserError
 from sparc_dist.layout import MOST_GROUPS, RunLayout
 from sparc_dist.markers import Scoring
 from sparc_dist.matrices import read_npz
@@ -70,6 +71,28 @@ def test_a_fixed_strategy_needs_no_second_pass(tmp_path: Path) -> None:
     fusion = ray.get(phase.fit(lambda stage, images: stages.append(stage)))
     assert set(stages) == {"prompt_statistics"}
     assert [int(np.flatnonzero(weights)[0]) for weights in fusion.weights] == [2] * 20
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_pass_that_makes_no_progress_ends_with_a_sentence(tmp_path: Path) -> None:
+    phase = golden_phase(tmp_path, Method(), [400])
+    phase.limit = 0.001
+    with pytest.raises(UserError, match=r"The pass prompt statistics took longer than resources"):
+        phase.fit(lambda stage, images: None)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_else_a_reduce_learnt_from_is_not_taken_over(tmp_path: Path) -> None:
+    first = golden_phase(tmp_path, Method(), [400])
+    silent = lambda stage, images: None  # noqa: E731
+    fusion = ray.get(first.fit(silent))
+    state = tmp_path / "golden" / "made-up" / "reduce" / "prompt_statistics" / "00.npz"
+    kept = state.stat().st_mtime_ns
+    np.testing.assert_equal(ray.get(first.fit(silent)).weights, fusion.weights)
+    assert state.stat().st_mtime_ns == kept
+    first.method = Method(image_debias="none")
+    assert ray.get(first.fit(silent)).moments.mean[0] != fusion.moments.mean[0]
+    assert state.stat().st_mtime_ns > kept
 
 
 @pytest.mark.parametrize("shards", [1, 2, MOST_GROUPS, MOST_GROUPS + 1, 10_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from sparc_dist.core.sparc import fit
 from sparc_dist.errors import UserError
 from sparc_dist.fusion_file import read_fusion
 from sparc_dist.images import decode
-from sparc_dist.pipeline.cluster import plan_scorers
+from sparc_dist.pipeline.cluster import ScorerPlan, plan_scorers
 from sparc_dist.pipeline.map_phase import embed_prompts
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.report import write_report
@@ -162,6 +163,27 @@ def _report_is_right(root: Path, metrics: dict[str, Any]) -> None:
     assert record["units"][0]["status"] == "done"
     assert record["units"][0]["weights_sha256"] == metrics["weights_sha256"]
     assert {"ray", "torch", "open_clip_torch"} <= set(record["versions"])
+
+
+def test_too_many_bad_images_fail_the_unit_after_all_is_saved(
+    write_config: WriteConfig, manifest: Path, tmp_path: Path
+) -> None:
+    dataset = {"kind": "manifest", "images": str(manifest), "classes": ["cat", "dog", "car"]}
+    outcome = go(write_config(dataset))
+    told = outcome.failures["scenes", "tiny"]
+    assert told.startswith("6 of 66 images could not be read (2 × not an image in a known format)")
+    assert "above max_error_share (0.05)" in told
+    assert len(hashes(tmp_path / "run")) == 5
+    assert "| scenes | SPARC | – |" not in (tmp_path / "run" / "report" / "tables.md").read_text()
+    record = storage.read_json(str(tmp_path / "run" / "run.json"))
+    assert record["units"][0]["status"] == "failed"
+    # Nothing is done again, but who looked into them may let the errors pass.
+    assert go(write_config(dataset)).failures
+    outcome = go(write_config(dataset, max_error_share=0.1))
+    assert outcome.nothing_to_do
+    assert not outcome.failures
+    record = storage.read_json(str(tmp_path / "run" / "run.json"))
+    assert record["units"][0]["status"] == "done"
 
 
 def test_without_labels_it_works_and_says_that_no_map_can_be_had(
@@ -308,6 +330,17 @@ def test_no_readable_image_is_said_in_a_sentence(write_config: WriteConfig, tmp_
 def test_a_missing_folder_fails_its_units_only(write_config: WriteConfig, tmp_path: Path) -> None:
     outcome = go(write_config({"images": str(tmp_path / "none")}))
     assert "There is no folder" in outcome.failures["scenes", "tiny"]
+
+
+def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig) -> None:
+    config = load_config(write_config())
+    free = ray.available_resources()["CPU"]
+    block = ray.remote(num_cpus=free)(time.sleep).remote(600)
+    try:
+        with pytest.raises(UserError, match=r"Loading tiny .* took longer than .* \(2 s\); the cl"):
+            embed_prompts(config.backbones[0], PromptBank(("cat",), ()), ScorerPlan(1, 0, 1), 2)
+    finally:
+        ray.cancel(block, force=True)
 
 
 def test_text_embeddings_stay_in_the_object_store(
