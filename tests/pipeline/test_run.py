@@ -335,7 +335,7 @@ def test_a_missing_folder_fails_its_units_only(write_config: WriteConfig, tmp_pa
 def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig) -> None:
     config = load_config(write_config())
     free = ray.available_resources()["CPU"]
-    block = ray.remote(num_cpus=free)(time.sleep).remote(600)
+    block = ray.remote(num_cpus=free)(lambda: time.sleep(600)).remote()
     try:
         with pytest.raises(UserError, match=r"Loading tiny .* took longer than .* \(2 s\); the cl"):
             embed_prompts(config.backbones[0], PromptBank(("cat",), ()), ScorerPlan(1, 0, 1), 2)

@@ -52,7 +52,7 @@ def test_keys_are_nowhere_in_what_a_run_leaves(
     session = Path(ray._private.worker._global_node.get_session_dir_path())
     texts |= {str(path): text for path, text in everything(session / "logs")}
     # What the dashboard knows of jobs: their commands and their environments.
-    jobs = str(ray._private.state.state.job_table())
+    jobs = str(ray._private.worker.global_worker.gcs_client.get_all_job_info())
     assert (proxy.endpoint in jobs) == right  # the driver told its workers where the store is
     assert any(f"{name}/run.json" in path for path in texts) == right
     for place, text in {**texts, "jobs": jobs}.items():
