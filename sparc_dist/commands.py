@@ -14,8 +14,8 @@ from sparc_dist.labelling import top_classes, write_labels
 from sparc_dist.layout import RunLayout
 
 if TYPE_CHECKING:
+    from sparc_dist.outcome import Outcome
     from sparc_dist.report.tables import Results
-    from sparc_dist.run import Outcome
 
 SHOWN = 20  # images whose classes are printed
 

@@ -24,7 +24,7 @@ from pydantic import (
 from sparc_dist import storage
 from sparc_dist.core.fusion import Method
 from sparc_dist.errors import UserError, quoted
-from sparc_dist.filesystems import is_remote
+from sparc_dist.filesystems import is_remote, without_secrets
 from sparc_dist.prompts.compound import PairTemplate
 from sparc_dist.prompts.matching import words_of
 
@@ -39,11 +39,11 @@ PRESETS = {
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
 
 
-KEYS_IN_URL = "carries a user name or key; take it out, keys belong into the environment"
+KEYS_IN_URL = "carries what may be a user name or key; take it out, keys belong elsewhere"
 
 
 def _check_url(url: str) -> str:
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    if is_remote(url) and without_secrets(url) != url:
         raise ValueError(KEYS_IN_URL)
     if "\0" in url:
         raise ValueError("holds a NUL, which no path can; remove it")
@@ -211,6 +211,8 @@ class MethodConfig(Section):
 class ResourcesConfig(Section):
     """What a run may use; a second start with other resources goes on with the same run.
 
+    Only threads_per_scorer makes it another run.
+
     cpus: of the Ray that is started here; a running cluster brings its own.
     scorers: model actors; one per GPU share, or one per two CPUs, when left out.
     gpus_per_scorer: 1, a fraction, or 0 for the CPU; 1 where the cluster has GPUs when left out.
@@ -257,7 +259,9 @@ class Config(Section):
 
     def identity(self) -> dict[str, Any]:
         """What decides the results: two runs with the same identity give the same bytes."""
-        return self.model_dump(mode="json", exclude={"output", "resources", "max_error_share"})
+        decisive = self.model_dump(mode="json", exclude={"output", "resources", "max_error_share"})
+        # Sums in another order round otherwise: the last bit depends on the number of threads.
+        return decisive | {"threads_per_scorer": self.resources.threads_per_scorer}
 
 
 #: The model that this package carries.

@@ -25,7 +25,7 @@ from sparc_dist.errors import UserError
 
 T = TypeVar("T")
 ATTEMPTS = 8
-WEB_ATTEMPTS = 3  # dead links are common, and each is one image's affair
+WEB_ATTEMPTS = 5  # dead links are common, and each is one image's affair
 LONGEST_PAUSE = 10.0
 #: Seconds after which a store that says nothing counts as not answering.
 TIMEOUT = "SPARC_STORAGE_TIMEOUT"
@@ -48,7 +48,15 @@ _CREDENTIALS = {
     "AuthorizationHeaderMalformed",
 }
 #: What S3 answers when it wants to be asked again, beside the 5xx.
-_AGAIN = {"SlowDown", "RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch"}
+_AGAIN = {
+    "SlowDown",
+    "Throttling",
+    "RequestTimeout",
+    "OperationAborted",
+    "IncompleteBody",
+    "BadDigest",
+    "XAmzContentSHA256Mismatch",
+}
 #: In these, two colons are part of a name.
 _PLAIN = ("s3:", "s3a:", "gs:", "gcs:", "abfs:", "az:", "http:", "https:", "file:", "memory:")
 _RIGHTS = {
@@ -65,6 +73,10 @@ class StorageError(UserError):
 
 class NoBucket(StorageError):
     """There is no such bucket."""
+
+
+class BadUrl(StorageError):
+    """No store can have a file of that name."""
 
 
 class Refused(StorageError, PermissionError):
@@ -97,12 +109,21 @@ def is_remote(url: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """A URL as it may be told: of one on the web, neither user nor query, which may be keys."""
-    if not url.startswith(("http://", "https://")):
+    """A URL as it may be told: without a user, and on the web without a query; both may be keys."""
+    if is_chain(url):
+        return "::".join(map(without_secrets, url.split("::")))
+    protocol, found, rest = url.partition("://")
+    if not found:
         return url
-    protocol, _, rest = url.partition("?")[0].partition("://")
+    if is_web(url):
+        rest = rest.partition("?")[0]
     host, slash, path = rest.partition("/")
     return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL is of a web server, of which nothing is known: any may be gone for good."""
+    return url.lower().startswith(("http://", "https://"))
 
 
 def is_chain(url: str) -> bool:
@@ -132,13 +153,20 @@ def resolve(url: str) -> tuple[Any, str]:
 
 
 def _options(protocol: str) -> dict[str, Any]:
-    """Of S3: as AWS's own tools take them from the environment, a profile or a role."""
+    """How long to wait; and of S3, what AWS's own tools take from the environment."""
+    seconds = _timeout()
+    if protocol in ("http", "https"):
+        import aiohttp
+
+        limits = aiohttp.ClientTimeout(None, sock_connect=min(10.0, seconds), sock_read=seconds)
+        return {"client_kwargs": {"timeout": limits}}
     if protocol not in ("s3", "s3a"):
         return {}
     env = os.environ
     endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    if "@" in (endpoint or ""):
+        raise UserError("AWS_ENDPOINT_URL carries a user name or key; take it out.")
     region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
-    seconds = _timeout()
     config: dict[str, Any] = {
         "connect_timeout": min(10.0, seconds),
         "read_timeout": seconds,
@@ -188,13 +216,13 @@ def call(url: str, doing: str, work: Callable[[Any, str], T]) -> T:
     fs, path = resolve(url)
     if isinstance(fs, LocalFileSystem):
         return work(fs, path)
-    attempts = WEB_ATTEMPTS if url.startswith("http") else ATTEMPTS
+    attempts = WEB_ATTEMPTS if is_web(url) else ATTEMPTS
     for attempt in range(attempts):
         try:
             return work(fs, path)
         except Exception as error:
             if not _may_pass(error):
-                raise _told(url, doing, error) from None
+                raise _told(url, doing, _in_full(error, fs, path)) from None
             reason = _code(error) or type(error).__name__
         if attempt + 1 < attempts:
             _count.add()
@@ -223,12 +251,33 @@ def _may_pass(error: BaseException) -> bool:
         return bool(status >= 500 or status == 429) or _code(error) in _AGAIN
     if isinstance(error, aiohttp.ClientResponseError):
         return bool(error.status >= 500 or error.status == 429)
-    passing = (boto.HTTPClientError, ResponseParserError, aiohttp.ClientError)
+    passing = (
+        boto.HTTPClientError,
+        boto.ConnectionError,
+        boto.IncompleteReadError,
+        boto.FlexibleChecksumError,
+        boto.CredentialRetrievalError,  # a machine's role is asked for over the network too
+        boto.MetadataRetrievalError,
+        ResponseParserError,
+        aiohttp.ClientError,
+    )
     return isinstance(error, (OSError, http.client.HTTPException, *passing))
+
+
+def _in_full(error: Exception, fs: Any, path: str) -> Exception:
+    """A refusal with its reason: S3's answer to the question for a file's size has none."""
+    if _code(error) not in ("400", "403"):
+        return error
+    try:
+        fs.cat_file(path, start=0, end=1)
+    except Exception as full:
+        return full
+    return error
 
 
 def _told(url: str, doing: str, error: Exception) -> Exception:
     """The error in a sentence, where it is one that a user can put right."""
+    import aiohttp
     from botocore import exceptions as boto
 
     code, place = _code(error), _place(url)
@@ -239,13 +288,22 @@ def _told(url: str, doing: str, error: Exception) -> Exception:
         )
     if code == "NoSuchBucket":
         return NoBucket(f"There is no bucket {place}; create it, or correct the URL.")
-    if isinstance(error, boto.NoCredentialsError | boto.CredentialRetrievalError):
+    if isinstance(error, boto.ParamValidationError) or code == "InvalidBucketName":
+        return BadUrl(f"{without_secrets(url)} cannot name a file; correct the URL.")
+    if isinstance(error, boto.NoCredentialsError):
         return StorageError(
             f"There are no credentials for {place}; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, a profile (AWS_PROFILE) or a role."
         )
     if isinstance(error, boto.BotoCoreError):
         return StorageError(f"{place} cannot be used: {error}")
+    if isinstance(error, aiohttp.ClientResponseError):
+        # Not its own words: they repeat the whole URL, which may be signed.
+        if error.status in (404, 410):
+            return FileNotFoundError(f"{without_secrets(url)}: {error.status}")
+        kind = Refused if error.status in (401, 403) else StorageError
+        told = without_secrets(url)
+        return kind(f"{doing.capitalize()} {told} was refused ({error.status}); correct the URL.")
     if isinstance(error, PermissionError):
         why = code or "AccessDenied"
         remedy = f"allow {_RIGHTS[doing]} there, or correct the URL"

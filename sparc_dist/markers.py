@@ -24,6 +24,7 @@ class Scoring:
 
     weights_sha256: str
     prompts_sha256: str
+    images_sha256: str
     device: str
 
 
@@ -56,7 +57,7 @@ class Marker:
             if stored is None:
                 return None
             return cls(**stored | {"scoring": Scoring(**stored["scoring"])})
-        except (ValueError, TypeError, KeyError):
+        except (TypeError, KeyError):
             return None
 
 

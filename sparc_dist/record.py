@@ -23,11 +23,10 @@ Record = dict[str, Any]
 def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
     """Write run.json before anything else, or find that this very run was begun earlier."""
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
-    record = _read(layout, overwrite)
-    if record is not None and overwrite:
+    if overwrite:
         storage.check_access(layout.root)
-        discard(layout, record)
-        record = None
+        discard(layout, _read(layout) or identity)
+    record = None if overwrite else _read_whole(layout)
     if record is not None:
         different = list(differences({key: record[key] for key in identity}, identity))
         if not different:
@@ -37,23 +36,36 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
                 f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); go "
                 "back to that config, keep both with --to NEW, or replace it with --overwrite."
             )
+    elif not overwrite and _has_results(layout, identity):
+        raise UserError(
+            f"{layout.root} holds results without the run.json that says of what run; put it back, "
+            "choose another place with --to NEW, or start anew with --overwrite."
+        )
     storage.check_access(layout.root)
     record = {"sparc_dist": __version__, **identity, **_facts()}
     storage.write_json(layout.run, record)
     return record
 
 
-def _read(layout: RunLayout, overwrite: bool) -> Record | None:
+def _read(layout: RunLayout) -> Record | None:
+    """run.json; None where there is none, or a damaged one."""
+    found = storage.read_own_json(layout.run)
     try:
-        found: Record | None = storage.read_own_json(layout.run)
-    except ValueError:
-        if not overwrite:
-            raise UserError(
-                f"{layout.run} is damaged, so nobody knows what run this is; put it back, choose "
-                "another place with --to NEW, or start anew with --overwrite."
-            ) from None
+        names = [part["name"] for key in ("datasets", "backbones") for part in found["config"][key]]
+        return found if names and "inputs" in found else None
+    except (TypeError, KeyError):
         return None
-    return found
+
+
+def _read_whole(layout: RunLayout) -> Record | None:
+    """run.json; None where there is none. A damaged one is not guessed at."""
+    record = _read(layout)
+    if record is None and storage.read_own(layout.run) is not None:
+        raise UserError(
+            f"{layout.run} is damaged, so nobody knows what run this is; put it back, choose "
+            "another place with --to NEW, or start anew with --overwrite."
+        )
+    return record
 
 
 def _facts() -> Record:

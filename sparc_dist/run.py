@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
 from sparc_dist.layout import RunLayout
+from sparc_dist.outcome import Outcome
 from sparc_dist.record import claim
-
-#: For each data set the backbones under which it is still to be run.
-Missing = dict[str, list[BackboneConfig]]
-
-
-@dataclass
-class Outcome:
-    """What became of a run: metrics of the units that are done, reasons of those that are not."""
-
-    layout: RunLayout
-    metrics: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    failures: dict[tuple[str, str], str] = field(default_factory=dict)
-    nothing_to_do: bool = False
 
 
 def run(config: Config, overwrite: bool = False) -> Outcome:
@@ -42,7 +29,8 @@ def run(config: Config, overwrite: bool = False) -> Outcome:
     _judge(outcome, config.max_error_share)
     units = _unit_facts(outcome)
     if not outcome.nothing_to_do or units != record.get("units"):
-        record["seconds"] = round(time.monotonic() - started, 1)
+        if not outcome.nothing_to_do:
+            record["seconds"] = round(time.monotonic() - started, 1)
         record["units"] = units
         storage.write_json(layout.run, record)
     return outcome
@@ -52,11 +40,8 @@ def _missing(config: Config, dataset: DatasetConfig, outcome: Outcome) -> list[B
     """The backbones under which a data set is still to be run; the others' metrics are read."""
     missing = []
     for backbone in config.backbones:
-        try:
-            unit = outcome.layout.dataset(dataset.name).unit(backbone.name)
-            metrics = storage.read_own_json(unit.metrics)
-        except ValueError:  # damaged: what it says can be had again
-            metrics = None
+        unit = outcome.layout.dataset(dataset.name).unit(backbone.name)
+        metrics = storage.read_own_json(unit.metrics)
         if metrics is None:
             missing.append(backbone)
         else:

@@ -109,6 +109,10 @@ class UnitShards:
             return True
         return False
 
+    def has_final(self, shard: int, sha256: str) -> bool:
+        """Whether a shard's final scores are there as they were written."""
+        return _is(storage.read_own(self.unit.final(shard)), sha256)
+
     def final(self, shard: int, sha256: str) -> tuple[list[str], NDArray[np.float32]]:
         """A shard's image ids and final scores, the three methods side by side (n, 3 N)."""
         content = storage.read_own(self.unit.final(shard))

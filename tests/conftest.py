@@ -14,7 +14,10 @@ import yaml
 import sparc_dist.pipeline  # noqa: F401  # its settings must stand before Ray is imported
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
-from tests.s3 import S3Server, s3_server
+from tests.s3 import FaultProxy, S3Server, fault_proxy, s3_server
+
+#: A store that stalls should not hold up the tests for a minute.
+QUICK = {"SPARC_STORAGE_TIMEOUT": "5"}
 
 
 @pytest.fixture(scope="session")
@@ -33,17 +36,35 @@ def s3(
 
 
 @pytest.fixture(scope="session")
-def cluster(s3: S3Server) -> Iterator[str]:
+def way_to_s3(s3: S3Server) -> Iterator[FaultProxy]:
+    """A proxy before that server: rclone alone is not atomic as S3 is."""
+    with fault_proxy(s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def on_s3(
+    s3: S3Server, way_to_s3: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultProxy]:
+    """This process reaches S3 as the workers of the tests' Ray do, through what a test spoils."""
+    for name, value in {**s3.environment(way_to_s3.endpoint), **QUICK}.items():
+        monkeypatch.setenv(name, value)
+    way_to_s3.log.clear()
+    way_to_s3.injected.clear()
+    yield way_to_s3
+    way_to_s3.behave()
+
+
+@pytest.fixture(scope="session")
+def cluster(s3: S3Server, way_to_s3: FaultProxy) -> Iterator[str]:
     """A small Ray with two logical GPUs, so that the GPU's ways are gone too; its address.
 
-    Its workers have keys for the S3 server in their environment; the driver tells them where the
-    server is.
+    Its workers have the S3 server and its keys in their environment.
     """
     import ray
 
-    keys = s3.environment()
-    keys.pop("AWS_ENDPOINT_URL")
-    os.environ.update(keys)
+    env = {**s3.environment(way_to_s3.endpoint), **QUICK}
+    os.environ.update(env)
     context = ray.init(
         "local",
         num_cpus=4,
@@ -52,6 +73,8 @@ def cluster(s3: S3Server) -> Iterator[str]:
         log_to_driver=False,
         object_store_memory=512 * 2**20,
     )
+    for name in env:  # of no other test's business
+        del os.environ[name]
     yield context.address_info["gcs_address"]
     ray.shutdown()
 
@@ -92,8 +115,9 @@ def write_config(tmp_path: Path, scenes: Path) -> Callable[..., str]:
                 }
             ],
             "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
-            # Each scorer takes seconds to start; a test that is about several asks for them.
-            "resources": {"scorers": 1},
+            # Each scorer takes seconds to start, and so does what follows a task with a GPU; a
+            # test that is about several or about GPUs asks for them.
+            "resources": {"scorers": 1, "gpus_per_scorer": 0},
             **changes,
         }
         path = tmp_path / "config.yaml"

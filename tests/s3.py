@@ -198,6 +198,7 @@ class FaultProxy(ThreadingHTTPServer):
         self, upstream: str, faults: Faults, policy: Policy | None, hide_missing: bool
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.behave(faults, policy, hide_missing)
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests: Counter[str] = Counter()
         self.injected: Counter[str] = Counter()
@@ -205,12 +206,18 @@ class FaultProxy(ThreadingHTTPServer):
         self.errors: list[BaseException] = []
         self.is_over = Event()
         self.clients: set[socket.socket] = set()
-        self.faults = faults
-        self.policy = policy
-        self.hide_missing = hide_missing
         self._upstream = urlsplit(upstream).netloc
-        self._random = random.Random(faults.seed)
         self._lock, self._one_at_a_time = Lock(), Lock()
+
+    def behave(
+        self,
+        faults: Faults = NO_FAULTS,
+        policy: Policy | None = None,
+        hide_missing: bool = False,
+    ) -> None:
+        """What goes wrong from now on."""
+        self.faults, self.policy, self.hide_missing = faults, policy, hide_missing
+        self._random = random.Random(faults.seed)
 
     def note(self, request: Request) -> tuple[str, bool]:
         """Count a request and draw what goes wrong with it."""

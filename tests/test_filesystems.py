@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from sparc_dist import filesystems, storage
 from sparc_dist.errors import UserError
 from sparc_dist.filesystems import NoBucket, Refused, StorageError, resolve, without_secrets
 from sparc_dist.pipeline.map_phase import _read
-from tests.s3 import Faults, S3Server, fault_proxy, prefix_only
+from tests.s3 import FaultProxy, Faults, prefix_only
 
 AWS = (
     "AWS_ENDPOINT_URL",
@@ -29,22 +30,15 @@ AWS = (
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pauses between attempts, and without the environment of whoever runs the tests."""
+    """Without pauses between attempts."""
     monkeypatch.setattr(filesystems, "LONGEST_PAUSE", 0.01)
-    for name in AWS:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-    return s3
 
 
 def test_s3_takes_its_options_from_the_environment_as_awss_tools_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name in AWS:
+        monkeypatch.delenv(name, raising=False)
     fs, path = resolve("s3://bucket/a b#c?.jpg")
     assert path == "bucket/a b#c?.jpg"
     assert fs.endpoint_url is None
@@ -83,11 +77,11 @@ def test_local_names_are_names_whatever_they_hold(tmp_path: Path) -> None:
     assert storage.read_bytes(url) == b"::"
 
 
-def test_s3_names_too(on_s3: S3Server) -> None:
-    with fault_proxy(on_s3.endpoint):
-        for name in ("a::b", "sp ace", "c#d", "100%", "q?x=1", "ü/é"):
-            storage.write_bytes(f"s3://runs/names/{name}", name.encode())
-            assert storage.read_bytes(f"s3://runs/names/{name}") == name.encode()
+@pytest.mark.usefixtures("on_s3")
+def test_s3_names_too() -> None:
+    for name in ("a::b", "sp ace", "c#d", "100%", "q?x=1", "ü/é"):
+        storage.write_bytes(f"s3://runs/names/{name}", name.encode())
+        assert storage.read_bytes(f"s3://runs/names/{name}") == name.encode()
     found = list(storage.files_below("s3://runs/names"))
     assert "s3://runs/names/ü/é" in found
     assert storage.sha256("s3://runs/names/none") is None
@@ -99,44 +93,55 @@ def faults(kind: str, share: float) -> Faults:
 
 
 def test_each_fault_is_tried_again_counted_and_given_up_in_the_end(
-    on_s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    on_s3: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARC_STORAGE_TIMEOUT", "0.5")
     storage.write_bytes("s3://runs/faults-of-one/x", b"content" * 1000)
     for kind in ("drop", "error_500", "slow_down", "stall", "truncate"):
-        with fault_proxy(on_s3.endpoint, faults(kind, 1.0)) as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-            before = filesystems.retries()
-            with pytest.raises(StorageError, match=r"in 8 attempts at reading s3://runs/faults"):
-                storage.read_bytes("s3://runs/faults-of-one/x")
-            assert filesystems.retries() - before == filesystems.ATTEMPTS - 1, kind
-            assert proxy.injected[kind] >= filesystems.ATTEMPTS
-        with fault_proxy(on_s3.endpoint, faults(kind, 0.4)) as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-            for _ in range(6):
-                assert storage.read_bytes("s3://runs/faults-of-one/x") == b"content" * 1000
+        on_s3.behave(faults(kind, 1.0))
+        before = filesystems.retries()
+        with pytest.raises(StorageError, match=r"in 8 attempts at reading s3://runs/faults"):
+            storage.read_bytes("s3://runs/faults-of-one/x")
+        assert filesystems.retries() - before == filesystems.ATTEMPTS - 1, kind
+        assert on_s3.injected[kind] >= filesystems.ATTEMPTS
+        on_s3.behave(faults(kind, 0.4))
+        for _ in range(6):
+            assert storage.read_bytes("s3://runs/faults-of-one/x") == b"content" * 1000
+
+
+@pytest.mark.usefixtures("on_s3")
+def test_a_server_that_is_not_there_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    before = filesystems.retries()
+    with pytest.raises(StorageError, match=r"in 8 attempts .*\(EndpointConnectionError\)"):
+        storage.read_bytes("s3://runs/x")
+    assert filesystems.retries() - before == filesystems.ATTEMPTS - 1
 
 
 def test_refusals_are_told_at_once_and_never_tried_again(
-    on_s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    on_s3: FaultProxy,
 ) -> None:
     before = filesystems.retries()
+    for url in ("s3://My Bucket!/x.jpg", "s3://runs"):
+        assert str(_read(url)) == "its URL cannot name a file"
     with pytest.raises(FileNotFoundError):
         storage.read_bytes("s3://runs/none")
     with pytest.raises(NoBucket, match="There is no bucket s3://none; create it"):
         storage.read_bytes("s3://none/x")
-    with fault_proxy(on_s3.endpoint, policy=prefix_only("runs", "mine/")) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        with pytest.raises(Refused, match=r"Reading s3://runs/x was refused .* s3:GetObject"):
-            storage.read_bytes("s3://runs/x")
-        with pytest.raises(Refused, match=r"Listing s3://runs/other was refused .*ListBucket"):
-            list(storage.files_below("s3://runs/other"))
-        with pytest.raises(Refused, match=r"Deleting s3://runs/x was refused .*DeleteObject"):
-            storage.delete("s3://runs/x")
+    on_s3.behave(policy=prefix_only("runs", "mine/"))
+    with pytest.raises(Refused, match=r"Reading s3://runs/x was refused .* s3:GetObject"):
+        storage.read_bytes("s3://runs/x")
+    with pytest.raises(Refused, match=r"Listing s3://runs/other was refused .*ListBucket"):
+        list(storage.files_below("s3://runs/other"))
+    with pytest.raises(Refused, match=r"Deleting s3://runs/x was refused .*DeleteObject"):
+        storage.delete("s3://runs/x")
     assert filesystems.retries() == before
 
 
-def test_a_file_is_read_in_ranges(on_s3: S3Server) -> None:
+@pytest.mark.usefixtures("on_s3")
+def test_a_file_is_read_in_ranges() -> None:
     content = bytes(range(256)) * 40_000
     storage.write_bytes("s3://runs/large", content)
     with storage.opened("s3://runs/large") as file:
@@ -178,13 +183,21 @@ def test_on_the_web_a_dead_host_is_an_images_own_fault() -> None:
     with web() as place:
         assert str(_read(f"{place}/404")) == "there is no such file"
         assert str(_read(f"{place}/503")) == "its host does not answer"
-        assert str(_read(f"{place}/403")).startswith("cannot be read")
+        assert str(_read(f"{place}/403")) == "reading it was refused, or there is no such file"
+        with pytest.raises(Refused) as told:
+            storage.read_bytes(f"{place}/403?X-Amz-Signature=abc")
+        assert "abc" not in str(told.value)
+        with storage.opened(f"{place}/200") as file:
+            assert file.read() == b""
     assert str(_read(f"{place}/200")) == "its host does not answer"
 
 
 def test_addresses_are_told_without_what_may_be_a_key() -> None:
     signed = "https://me:pw@host.org/a/b.jpg?X-Amz-Signature=abc"
     assert without_secrets(signed) == "https://host.org/a/b.jpg"
+    assert without_secrets("HTTPS://host/x?sig=abc") == "HTTPS://host/x"
+    assert without_secrets("ftp://me:pw@host/x") == "ftp://host/x"
+    assert without_secrets("zip://a::https://me:pw@host/x?sig=abc") == "zip://a::https://host/x"
     assert without_secrets("s3://bucket/what?.jpg") == "s3://bucket/what?.jpg"
     with pytest.raises(StorageError) as told:
         storage.read_bytes("http://me:pw@127.0.0.1:1/x?key=abc")

@@ -13,6 +13,7 @@ from sparc_dist import storage
 from sparc_dist.datasets.images import BATCH_ROWS, images_table
 from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError, quoted
+from sparc_dist.filesystems import is_web, without_secrets
 
 KNOWN = ("uri", "image_id", "labels")
 
@@ -31,7 +32,12 @@ class Manifest:
         row = 0
         for batch, labels in self._batches("uri"):
             uris = batch["uri"].to_pylist()
-            ids = batch["image_id"].to_pylist() if "image_id" in batch.schema.names else uris
+            ids = uris
+            if "image_id" in batch.schema.names:
+                ids = batch["image_id"].to_pylist()
+            elif any(isinstance(uri, str) and is_web(uri) for uri in uris):
+                # An id is written everywhere, so it must not hold the key of a signed URL.
+                ids = [without_secrets(uri) if isinstance(uri, str) else uri for uri in uris]
             for offset, (uri, image_id) in enumerate(zip(uris, ids, strict=True)):
                 if not isinstance(uri, str) or not uri or not _is_id(image_id):
                     raise UserError(

@@ -88,7 +88,7 @@ def _stored(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
         ids = [str(index) for index in range(start, start + len(part))]
         embedding = np.zeros((len(part), 1), dtype=np.float32)
         table = scores_table(ids, part, embedding)
-        write_shard(unit, shard, table, [], Scoring("", bank.sha256, "cpu")).write(unit)
+        write_shard(unit, shard, table, [], Scoring("", bank.sha256, "", "cpu")).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, len(bank.classes), len(bank.compound))
     return ReducePhase(shards, bank, Method(), sizes, "measured", limit=600)

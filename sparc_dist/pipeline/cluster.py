@@ -42,7 +42,7 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
 
 def _join(quiet: dict[str, Any]) -> None:
     """Join a running cluster. Its workers are told where the store is; keys are their own."""
-    known = {name: value for name in FORWARDED if "@" not in (value := os.environ.get(name, "@"))}
+    known = {name: os.environ[name] for name in FORWARDED if os.environ.get(name)}
     address = os.environ["RAY_ADDRESS"]
     try:
         _knock(address)

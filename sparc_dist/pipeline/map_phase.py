@@ -27,7 +27,15 @@ from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
 from sparc_dist.config import BackboneConfig, ResourcesConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.errors import UserError
-from sparc_dist.filesystems import NoBucket, StorageError, is_remote, retries, without_secrets
+from sparc_dist.filesystems import (
+    BadUrl,
+    NoBucket,
+    StorageError,
+    is_remote,
+    is_web,
+    retries,
+    without_secrets,
+)
 from sparc_dist.images import BadImage, decode
 from sparc_dist.layout import DatasetLayout, UnitLayout
 from sparc_dist.markers import Scoring
@@ -64,6 +72,7 @@ def embed_prompts(
 def _embed_prompts(
     config: BackboneConfig, bank: PromptBank, plan: ScorerPlan
 ) -> tuple[TextEmbeddings, tuple[int, str, str]]:
+    torch.set_num_threads(plan.threads)
     backbone = Backbone(config, plan.device())
     facts = (backbone.image_size, backbone.weights_sha256(), backbone.device.type)
     return backbone.embed(bank), facts
@@ -77,13 +86,8 @@ class MapPhase:
     unit: UnitLayout
     backbone: BackboneConfig
     prompts: EmbeddedPrompts
-    prompts_sha256: str
+    scoring: Scoring
     batch_size: int
-
-    @property
-    def scoring(self) -> Scoring:
-        """By what a shard is scored, for its marker."""
-        return Scoring(self.prompts.weights_sha256, self.prompts_sha256, self.prompts.device)
 
     def run(
         self, shards: Sequence[int], plan: ScorerPlan, resources: ResourcesConfig
@@ -202,14 +206,16 @@ def _read(uri: str) -> bytes | BadImage:
         return BadImage("there is no such file")
     except NoBucket:
         return BadImage("there is no such bucket")
+    except BadUrl:
+        return BadImage("its URL cannot name a file")
     except PermissionError:
         also = ", or there is no such file" if is_remote(uri) else ""
         return BadImage(f"reading it was refused{also}")
     except StorageError:
-        if uri.startswith(("http://", "https://")):
+        if is_web(uri):
             return BadImage("its host does not answer")
         raise
-    except Exception as error:  # of any storage's library, on any name in a manifest
+    except (OSError, ValueError) as error:  # on any name that may stand in a manifest
         return BadImage(f"cannot be read: {type(error).__name__}")
 
 

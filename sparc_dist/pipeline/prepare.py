@@ -11,6 +11,7 @@ from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import class_names, open_source, write_images
 from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.errors import UserError
 from sparc_dist.layout import DatasetLayout
 from sparc_dist.pipeline.waiting import result
 from sparc_dist.prompts.bank import PromptBank
@@ -25,6 +26,7 @@ class Prepared:
     bank: PromptBank
     sizes: list[int]
     labelled: int
+    images_sha256: str
 
     @property
     def images(self) -> int:
@@ -40,8 +42,13 @@ def prepare(
     if facts is None:
         facts = _prepare(dataset, layout, shard_size, limit)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
+    if bank.sha256 != facts["prompts_sha256"]:
+        raise UserError(
+            f"{layout.prompts} is not what was written; put it back, or start anew with "
+            "--overwrite."
+        )
     sizes = storage.row_group_sizes(layout.images)
-    return Prepared(dataset, layout, bank, sizes, facts["labelled"])
+    return Prepared(dataset, layout, bank, sizes, facts["labelled"], facts["images_sha256"])
 
 
 def _prepare(
@@ -72,7 +79,8 @@ def _prepare(
 
 def _write_images(
     dataset: DatasetConfig, layout: DatasetLayout, shard_size: int
-) -> tuple[dict[str, int], list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     source = open_source(dataset, class_names(dataset))
-    counts = write_images(source.images(), layout.images, shard_size)
+    counts: dict[str, Any] = dict(write_images(source.images(), layout.images, shard_size))
+    counts["images_sha256"] = storage.sha256(layout.images)
     return counts, source.notes

@@ -83,7 +83,7 @@ class ReducePhase:
         """The shards whose scores are not those that were written."""
         groups = _groups(len(self.images), self._full_key())
         parts = [_remote(_damaged).remote(self.shards, group) for group in groups]
-        found = result(parts, self.limit, "Comparing the scores with their hashes")
+        found = [ray.get(part) for part in self._finished(parts, "comparing_hashes")]
         return [shard for part in found for shard in part]
 
     def _full_key(self) -> str:
@@ -159,8 +159,7 @@ def _do(step: Pass, shards: UnitShards, group: Group, *arguments: Any) -> tuple[
 def _are_there(shards: UnitShards, group: Group, hashes: Sequence[str]) -> bool:
     """Whether the final scores that a pass wrote are still as it wrote them."""
     return all(
-        storage.sha256(shards.unit.final(shard)) == sha256
-        for shard, sha256 in zip(group.shards, hashes, strict=False)
+        shards.has_final(shard, sha256) for shard, sha256 in zip(group.shards, hashes, strict=False)
     )
 
 
@@ -173,9 +172,9 @@ def _groups(shards: int, key: str) -> list[Group]:
     """Neighbouring shards in at most MOST_GROUPS groups."""
     size = -(-shards // MOST_GROUPS)
     starts = range(0, shards, size)
+    ranges = [range(start, min(start + size, shards)) for start in starts]
     return [
-        Group(number, range(start, min(start + size, shards)), key)
-        for number, start in enumerate(starts)
+        Group(number, part, f"{key}:{part.start}:{part.stop}") for number, part in enumerate(ranges)
     ]
 
 

@@ -44,7 +44,7 @@ class Stages:
 
     def watch(self, stage: str, images: int) -> None:
         """Images of a stage are done; 0 images begin it."""
-        if not images and stage not in self.worked:
+        if not images:
             self.start(stage, self.images)
         if images and self._progress:
             self._progress.add(images)
@@ -136,12 +136,17 @@ def _score(
     """The map phase over the shards that have no marker, and those ``again``; gives the tally."""
     unit = data.layout.unit(backbone.name)
     tally = Tally.of(unit, len(data.sizes))
+    _check_same(tally, "prompts", data.bank.sha256, unit)
+    _check_same(tally, "images", data.images_sha256, unit)
     todo = sorted({*tally.missing, *again})
     if todo:
         plan = plan_scorers(config.resources, len(todo), ray.cluster_resources())
         prompts = embed_prompts(backbone, data.bank, plan, config.resources.no_progress_seconds)
-        phase = MapPhase(data.layout, unit, backbone, prompts, data.bank.sha256, config.batch_size)
-        _check_same_model(tally, phase.scoring, unit)
+        scoring = Scoring(
+            prompts.weights_sha256, data.bank.sha256, data.images_sha256, prompts.device
+        )
+        _check_same(tally, "weights", scoring.weights_sha256, unit)
+        phase = MapPhase(data.layout, unit, backbone, prompts, scoring, config.batch_size)
         stages.start("scoring", data.images, data.images - sum(data.sizes[i] for i in todo))
         for row in phase.run(todo, plan, config.resources):
             stages.watch("scoring", data.sizes[row["shard"]])
@@ -159,10 +164,10 @@ def _score(
     return tally
 
 
-def _check_same_model(tally: Tally, scoring: Scoring, unit: UnitLayout) -> None:
-    """Shards scored by other weights must not be mixed with new ones."""
-    if any(old.weights_sha256 != scoring.weights_sha256 for old in tally.scorings):
+def _check_same(tally: Tally, what: str, sha256: str, unit: UnitLayout) -> None:
+    """Shards of other weights, prompts or images must not be mixed with new ones."""
+    if any(getattr(old, f"{what}_sha256") != sha256 for old in tally.scorings):
         raise UserError(
-            f"Some shards of {unit.root} were scored with other weights than those of the "
-            "config now; put the old file back, or start with --overwrite or --to NEW."
+            f"Some shards of {unit.root} were scored with other {what} than there are now; put "
+            f"the old {what} back, or start with --overwrite or --to NEW."
         )

@@ -11,38 +11,37 @@ from ray.exceptions import RayTaskError
 
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
 from sparc_dist.errors import UserError
+from sparc_dist.outcome import Missing, Outcome
 from sparc_dist.pipeline.cluster import cluster
 from sparc_dist.pipeline.prepare import Prepared, prepare
 from sparc_dist.pipeline.unit import run_unit
-from sparc_dist.run import Missing, Outcome
 
 log = logging.getLogger(__name__)
 
 _AGAIN = "start the same command again, it goes on from where it is."
+_LESS = (
+    "lower resources.scorers or take larger machines and start the same command again; or lower "
+    "shard_size or batch_size and start anew with --overwrite."
+)
 #: What Ray reports, in words that say what to do.
 TOLD: dict[type[BaseException], str] = {
     ExecutionTimeoutError: (
-        "No shard was finished for resources.no_progress_seconds; raise it or lower shard_size if "
-        "the machine is slow, or give the cluster what it lacks."
+        "No shard was finished for resources.no_progress_seconds; raise it if the machine is slow, "
+        "or give the cluster what it lacks."
     ),
-    ray_exceptions.OutOfMemoryError: (
-        "A machine ran out of memory, again and again; lower shard_size, batch_size or "
-        f"resources.scorers, or take machines with more, and {_AGAIN}"
-    ),
+    ray_exceptions.OutOfMemoryError: (f"A machine ran out of memory, again and again; {_LESS}"),
     ray_exceptions.OutOfDiskError: (
         f"Ray has no space left to spill to; free some in its temporary folder, and {_AGAIN}"
     ),
     ray_exceptions.ObjectStoreFullError: (
-        "Ray's object store is full; lower shard_size or give Ray more of it, and " + _AGAIN
+        f"Ray's object store is full; give Ray more of it, or {_LESS}"
     ),
     ray_exceptions.NodeDiedError: f"A machine of the cluster was lost; {_AGAIN}",
     ray_exceptions.WorkerCrashedError: (
-        "A worker was killed, again and again, which is mostly for lack of memory; lower "
-        f"shard_size, batch_size or resources.scorers, and {_AGAIN}"
+        f"A worker was killed, again and again, which is mostly for lack of memory; {_LESS}"
     ),
     ray_exceptions.ActorDiedError: (
-        "A worker with a model died, which is mostly for lack of memory; lower batch_size or "
-        f"resources.scorers, and {_AGAIN}"
+        f"A worker with a model died, which is mostly for lack of memory; {_LESS}"
     ),
 }
 

@@ -37,11 +37,9 @@ class StoredReplies:
 
     def get(self, question: str) -> str | None:
         """The reply to a question asked before."""
-        try:
-            reply: str = storage.read_json(self._url(question))["reply"]
-            return reply
-        except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or none to be read
-            return None
+        kept = storage.read_own_json(self._url(question))
+        reply = kept.get("reply") if isinstance(kept, dict) else None
+        return reply if isinstance(reply, str) else None
 
     def put(self, question: str, reply: str) -> None:
         """Keep a reply."""

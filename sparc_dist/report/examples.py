@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from sparc_dist import storage
+from sparc_dist.errors import UserError
 from sparc_dist.images import BadImage, decode
 from sparc_dist.layout import DatasetLayout, UnitLayout
 
@@ -29,7 +30,7 @@ def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) 
     for row in final.to_pylist():
         try:
             pixels = decode(storage.read_bytes(known[row["image_id"]]["uri"]), SIDE - 8)
-        except (BadImage, OSError, ValueError):
+        except (BadImage, UserError, OSError, ValueError):
             continue
         x = shown % COLUMNS * SIDE + 4
         y = shown // COLUMNS * (SIDE + TOP * LINE + 8) + 4

@@ -30,7 +30,7 @@ class Results:
     @property
     def sha256(self) -> str:
         """Of all that a report is made from."""
-        units = [[*key, value] for key, value in {**self.metrics, **self.failures}.items()]
+        units = [[*key, of[key]] for of in (self.metrics, self.failures) for key in of]
         parts = [self.datasets, self.backbones, units, self.notes]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -20,17 +20,10 @@ def write_report(run: str) -> Results:
     layout = RunLayout(run)
     results = gather(layout, storage.read_json(layout.run))
     of = {"sha256": results.sha256}
-    if _marker(layout) != of:
+    if storage.read_own_json(layout.report_marker) != of:
         _write(layout, results)
         storage.write_json(layout.report_marker, of)
     return results
-
-
-def _marker(layout: RunLayout) -> Any:
-    try:
-        return storage.read_own_json(layout.report_marker)
-    except ValueError:
-        return None
 
 
 def _write(layout: RunLayout, results: Results) -> None:

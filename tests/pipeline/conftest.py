@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from sparc_dist.config import load_config
+from sparc_dist.outcome import Outcome
 from sparc_dist.report import write_report
-from sparc_dist.run import Outcome, run
+from sparc_dist.run import run
 
 #: Few, so that a run is quick.
 CLASSES = ["cat", "dog", "car", "pizza", "sofa"]
@@ -45,7 +46,7 @@ def original(
         "shard_size": 10,
         "datasets": [dataset],
         "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
-        "resources": {"scorers": 1},
+        "resources": {"scorers": 1, "gpus_per_scorer": 0},
     }
     (folder / "config.yaml").write_text(json.dumps(config))
     assert not go(folder).failures

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+import ray
 
+from sparc_dist.config import load_config
 from sparc_dist.filesystems import ATTEMPTS
+from sparc_dist.run import run
 from tests.command import outcome_hashes, sparc_dist
-from tests.s3 import Faults, Request, S3Server, fault_proxy, prefix_only, read_only
+from tests.s3 import FaultProxy, Faults, Request, S3Server, fault_proxy, prefix_only, read_only
 
 WriteConfig = Callable[..., str]
 #: Few classes, so that there are few bytes and many requests.
@@ -21,91 +25,98 @@ SCENES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def expected(
-    tmp_path_factory: pytest.TempPathFactory, s3: S3Server, cluster: str
-) -> dict[str, str]:
-    """What the same run gives on the local disk."""
-    folder = tmp_path_factory.mktemp("local")
-    config = {
-        "output": "run",
-        "shard_size": 16,
-        "datasets": [{"name": "scenes", **SCENES, "images": f"{s3.folder}/photos/manifest.csv"}],
-        "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
-        "resources": {"scorers": 1},
-    }
-    (folder / "config.yaml").write_text(json.dumps(config))
-    done = sparc_dist("run", folder / "config.yaml", ray=cluster)
-    assert done.returncode == 0, done.stderr
-    return outcome_hashes(folder / "run")
-
-
-def test_a_key_for_one_prefix_is_enough_for_a_run_of_the_same_bytes(
-    write_config: WriteConfig, s3: S3Server, cluster: str, expected: dict[str, str]
+def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
+    write_config: WriteConfig,
+    s3: S3Server,
+    on_s3: FaultProxy,
+    original: Path,
+    cluster: str,
 ) -> None:
+    """As a user types it; and what it leaves is searched for the keys."""
     allowed = prefix_only("runs", "team/")
 
     def policy(request: Request) -> tuple[int, str] | None:
+        if request.method == "DELETE":
+            return 403, "AccessDenied"
         return None if request.bucket == "photos" and request.key else allowed(request)
 
-    config = write_config(SCENES, output="s3://runs/team/a")
-    with fault_proxy(s3.endpoint, policy=policy, hide_missing=True) as proxy:
-        env = s3.environment(proxy.endpoint)
-        done = sparc_dist("run", config, ray=cluster, env=env)
-        assert done.returncode == 0, done.stderr
-        assert "report are in s3://runs/team/a" in done.stdout
-        before = len(proxy.log)
-        again = sparc_dist("run", config, env=env)
-        outside = sparc_dist("run", write_config(SCENES, output="s3://runs/b"), env=env)
-    assert outcome_hashes(s3.folder / "runs" / "team" / "a") == expected
-    assert (s3.folder / "runs" / "team" / "a" / "report" / "index.html").exists()
+    on_s3.behave(policy=policy, hide_missing=True)
+    config = write_config(SCENES, output="s3://runs/team/a", shard_size=10)
+    done = sparc_dist("--verbose", "run", config, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert "report are in s3://runs/team/a" in done.stdout
+    run = s3.folder / "runs" / "team" / "a"
+    assert outcome_hashes(run) == outcome_hashes(original / "run")
+    assert (run / "report" / "index.html").exists()
 
+    before = len(on_s3.log)
+    again = sparc_dist("run", config)
     assert again.returncode == 0
     assert "nothing was missing" in again.stderr
-    asked = [request for request in proxy.log[before:] if "team/a" in request.key]
-    assert {request.method for request in asked} == {"GET"}
-    assert not [request for request in proxy.log[before:] if request.key.endswith(".jpg")]
+    asked = on_s3.log[before:]
+    assert {request.method for request in asked if "team/a" in request.key} == {"GET"}
+    assert not [request for request in asked if request.key.endswith(".jpg")]
     # What a run wrote is found by name: no bucket is ever listed.
-    assert all(request.key for request in proxy.log)
+    assert all(request.key for request in on_s3.log)
 
+    outside = sparc_dist("run", write_config(SCENES, output="s3://runs/b"))
     assert outside.returncode == 2
     assert outside.stderr == (
         "sparc-dist: Writing s3://runs/b/access-check was refused (AccessDenied); allow "
         "s3:PutObject there, or correct the URL.\n"
     )
+    _no_keys_in(done.stdout, done.stderr, run, s3)
+    # The workers were told where the store is, and nothing more.
+    jobs = str(ray._private.worker.global_worker.gcs_client.get_all_job_info())
+    assert on_s3.endpoint in jobs
+    assert s3.key not in jobs
+    assert s3.secret not in jobs
 
 
+def _no_keys_in(stdout: str, stderr: str, run: Path, s3: S3Server) -> None:
+    """Neither in what a run says nor in what it leaves, in storage and in Ray's logs."""
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    texts = {"stdout": stdout, "stderr": stderr}
+    for path in [*run.rglob("*"), *(session / "logs").rglob("*")]:
+        if path.suffix == ".parquet":  # compressed
+            texts[str(path)] = str(pq.read_table(path).to_pylist())
+        elif path.is_file():
+            texts[str(path)] = path.read_bytes().decode(errors="replace")
+    assert str(run / "run.json") in texts
+    for place, text in texts.items():
+        assert s3.key not in text, place
+        assert s3.secret not in text, place
+
+
+@pytest.mark.usefixtures("cluster")
 def test_a_store_that_fails_changes_no_byte_and_is_counted(
-    write_config: WriteConfig, s3: S3Server, cluster: str, expected: dict[str, str]
+    write_config: WriteConfig, s3: S3Server, on_s3: FaultProxy, original: Path
 ) -> None:
-    config = write_config(SCENES, output="s3://runs/faults")
+    config = load_config(write_config(SCENES, output="s3://runs/faults", shard_size=10))
     unit = s3.folder / "runs" / "faults" / "scenes" / "tiny"
     last = sorted(path.name for path in (s3.folder / "photos" / "scenes").iterdir())[-1]
 
     def gone(request: Request) -> tuple[int, str] | None:
         return (503, "SlowDown") if request.key.endswith(last) else None
 
-    with fault_proxy(s3.endpoint, policy=gone) as proxy:
-        done = sparc_dist("run", config, ray=cluster, env=s3.environment(proxy.endpoint))
-        asked = [request for request in proxy.log if request.key.endswith(last)]
-    assert done.returncode == 1
-    told = f"did not answer as it should in {ATTEMPTS} attempts at reading s3://photos/"
-    assert told in done.stdout
+    on_s3.behave(policy=gone)
+    told = run(config).failures["scenes", "tiny"]
+    assert f"did not answer as it should in {ATTEMPTS} attempts at reading s3://photos/" in told
+    asked = [request for request in on_s3.log if request.key.endswith(last)]
     assert len(asked) == ATTEMPTS
     assert not (unit / "metrics.json").exists()
 
-    faults = Faults(
-        drop=0.04, error_500=0.04, slow_down=0.04, stall=0.01, truncate=0.06, stall_seconds=6
+    on_s3.behave(
+        Faults(
+            drop=0.04, error_500=0.04, slow_down=0.04, stall=0.01, truncate=0.06, stall_seconds=8
+        )
     )
-    with fault_proxy(s3.endpoint, faults) as proxy:
-        env = s3.environment(proxy.endpoint) | {"SPARC_STORAGE_TIMEOUT": "3"}
-        done = sparc_dist("run", config, ray=cluster, env=env)
-        assert done.returncode == 0, done.stderr
-        injected = proxy.injected
-    assert outcome_hashes(s3.folder / "runs" / "faults") == expected
-    retries = json.loads((unit / "metrics.json").read_text())["recovery"]["storage_retries"]
-    # The claim of the run and its report have their requests too, which no unit counts.
-    assert 0 < retries <= injected.total()
+    outcome = run(config)
+    assert not outcome.failures
+    assert outcome_hashes(s3.folder / "runs" / "faults") == outcome_hashes(original / "run")
+    retries = outcome.metrics["scenes", "tiny"]["recovery"]["storage_retries"]
+    # The claim of the run has its requests too, which no unit counts.
+    assert 0 < retries <= on_s3.injected.total()
 
 
 @pytest.mark.parametrize(

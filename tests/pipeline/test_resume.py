@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
-from sparc_dist.layout import STAGES
-from sparc_dist.run import Outcome
+from sparc_dist.layout import STAGES, RunLayout
+from sparc_dist.outcome import Outcome
+from sparc_dist.record import claim
+from sparc_dist.run import run
 from tests.command import outcome_hashes, sparc_dist
 from tests.pipeline.conftest import go
 
@@ -114,7 +117,7 @@ def test_another_config_is_refused_kept_apart_or_put_in_its_place(
     assert len(list((there / "scenes" / "tiny" / "final").iterdir())) == 2
 
     (finished / "run" / "notes.txt").write_text("mine")
-    assert sparc_dist("run", config, "--overwrite", ray=cluster).returncode == 0
+    assert not run(load_config(str(config)), overwrite=True).failures
     assert outcome_hashes(finished / "run") == outcome_hashes(there)
     unit = finished / "run" / "scenes" / "tiny"
     for folder in ("scores", "errors", "done", "final"):
@@ -122,7 +125,30 @@ def test_another_config_is_refused_kept_apart_or_put_in_its_place(
     assert (finished / "run" / "notes.txt").read_text() == "mine"
 
 
-def test_a_run_whose_record_is_damaged_is_not_guessed_at(finished: Path) -> None:
-    (finished / "run" / "run.json").write_text("{")
-    with pytest.raises(UserError, match=r"run\.json is damaged, so nobody knows what run this is"):
+@pytest.mark.parametrize("content", ["{", "{}", "[1]", None])
+def test_a_run_whose_record_is_damaged_is_not_guessed_at(
+    finished: Path, content: str | None
+) -> None:
+    record = finished / "run" / "run.json"
+    if content is None:
+        record.unlink()
+    else:
+        record.write_text(content)
+    told = "is damaged, so nobody knows what run" if content else "without the run.json that says"
+    with pytest.raises(UserError, match=told):
         go(finished)
+    # What is started anew takes nothing over, not even under the same names.
+    config = load_config(str(finished / "config.yaml"))
+    claim(RunLayout(config.output), config, overwrite=True)
+    unit = finished / "run" / "scenes" / "tiny"
+    assert not list(unit.glob("done/*")) + list(unit.glob("metrics.json"))
+
+
+def test_prompts_or_images_that_changed_in_mid_run_are_not_mixed_in(finished: Path) -> None:
+    (finished / "run" / "scenes" / "tiny" / "metrics.json").unlink()
+    marker = finished / "run" / "scenes" / "dataset.json"
+    facts = json.loads(marker.read_text())
+    marker.write_text(json.dumps(facts | {"images_sha256": "other"}))
+    assert "scored with other images than there are" in go(finished).failures["scenes", "tiny"]
+    marker.write_text(json.dumps(facts | {"prompts_sha256": "other"}))
+    assert "prompts.parquet is not what was written" in go(finished).failures["scenes", "tiny"]

@@ -23,11 +23,12 @@ from sparc_dist.core.sparc import fit
 from sparc_dist.errors import UserError
 from sparc_dist.fusion_file import read_fusion
 from sparc_dist.images import decode
+from sparc_dist.outcome import Outcome
 from sparc_dist.pipeline.cluster import ScorerPlan, plan_scorers
 from sparc_dist.pipeline.map_phase import embed_prompts
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.report import write_report
-from sparc_dist.run import Outcome, run
+from sparc_dist.run import run
 from sparc_dist.shards import matrix
 from tests.core.cases import ap
 from tests.test_images import bomb
