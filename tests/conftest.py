@@ -17,7 +17,7 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 from tests.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
 #: A store that stalls should not hold up the tests for a minute.
-QUICK = {"SPARC_STORAGE_TIMEOUT": "5"}
+QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
 
 @pytest.fixture(scope="session")
