@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -22,6 +22,8 @@ from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.progress import Progress
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.shards import METHODS, DamagedScores, UnitShards
+
+MOST_REASONS = 20  # of errors that the report tells apart
 
 
 @dataclass
@@ -82,20 +84,10 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
         stages.say(f"{len(damaged)} shards are not what was written; they are scored again")
         tally = _score(config, data, backbone, stages, damaged)
         summary, phase = _reduce(config, data, unit, tally, stages)
-    images = sum(tally.images)
-    (scoring,) = {replace(scoring, device="") for scoring in tally.scorings}
     metrics = {
         **summary,
-        "images": images,
-        "errors": {
-            "images": tally.errors,
-            "share": tally.errors / (images + tally.errors),
-            "reasons": dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
-        },
+        **_facts(tally),
         "labelled": data.labelled,
-        "weights_sha256": scoring.weights_sha256,
-        "prompts_sha256": scoring.prompts_sha256,
-        "device": "+".join(sorted({scoring.device for scoring in tally.scorings})),
         "notes": storage.read_json(unit.fusion)["notes"],
         "stages": stages.summary(),
         "recovery": {
@@ -105,6 +97,27 @@ def run_unit(config: Config, data: Prepared, backbone: BackboneConfig) -> dict[s
     }
     storage.write_json(unit.metrics, metrics)
     return metrics
+
+
+def _facts(tally: Tally) -> dict[str, Any]:
+    """Of metrics.json: how many images were scored, by what, and why the others were not."""
+    images = sum(tally.images)
+    reasons = sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))
+    told = dict(reasons[:MOST_REASONS])
+    if rest := sum(count for _, count in reasons[MOST_REASONS:]):
+        told["other reasons"] = rest
+    scorings = sorted(tally.scorings, key=lambda scoring: scoring.device)
+    return {
+        "images": images,
+        "errors": {
+            "images": tally.errors,
+            "share": tally.errors / (images + tally.errors),
+            "reasons": told,
+        },
+        "weights_sha256": scorings[0].weights_sha256,
+        "prompts_sha256": scorings[0].prompts_sha256,
+        "device": "+".join(scoring.device for scoring in scorings),
+    }
 
 
 def _reduce(
