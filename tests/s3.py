@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -145,11 +146,16 @@ def prefix_only(bucket: str, prefix: str) -> Policy:
     return policy
 
 
+#: drop: the connection is closed without an answer; reset: it is torn down.
+FAULTS = ("drop", "reset", "error_500", "slow_down", "stall", "truncate")
+
+
 @dataclass(frozen=True)
 class Faults:
     """The share of requests that each fault hits; together at most 1."""
 
     drop: float = 0.0
+    reset: float = 0.0
     error_500: float = 0.0
     slow_down: float = 0.0
     stall: float = 0.0
@@ -160,10 +166,10 @@ class Faults:
     def draw(self, source: random.Random) -> tuple[str, bool]:
         """A fault or "", and whether it comes after the request has been carried out."""
         place, late = source.random(), source.random() < 0.5
-        for kind in ("drop", "error_500", "slow_down", "stall", "truncate"):
+        for kind in FAULTS:
             place -= getattr(self, kind)
             if place < 0:
-                return kind, kind == "truncate" or (late and kind in {"drop", "error_500"})
+                return kind, kind == "truncate" or (late and kind in {"drop", "reset", "error_500"})
         return "", False
 
 
@@ -318,6 +324,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(error(500, "InternalError"))
         elif kind == "slow_down":
             self.send(error(503, "SlowDown"))
+        elif kind == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
         elif kind == "stall":
             self.proxy.is_over.wait(self.proxy.faults.stall_seconds)
 

@@ -17,7 +17,7 @@ from sparc_dist import filesystems, storage
 from sparc_dist.errors import UserError
 from sparc_dist.filesystems import NoBucket, Refused, StorageError, resolve, without_secrets
 from sparc_dist.pipeline.map_phase import _read
-from tests.s3 import FaultProxy, Faults, prefix_only
+from tests.s3 import FAULTS, FaultProxy, Faults, prefix_only
 
 AWS = (
     "AWS_ENDPOINT_URL",
@@ -97,7 +97,7 @@ def test_each_fault_is_tried_again_counted_and_given_up_in_the_end(
 ) -> None:
     monkeypatch.setenv("SPARC_STORAGE_TIMEOUT", "0.5")
     storage.write_bytes("s3://runs/faults-of-one/x", b"content" * 1000)
-    for kind in ("drop", "error_500", "slow_down", "stall", "truncate"):
+    for kind in FAULTS:
         on_s3.behave(faults(kind, 1.0))
         before = filesystems.retries()
         with pytest.raises(StorageError, match=r"in 8 attempts at reading s3://runs/faults"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,8 @@ def test_a_store_that_fails_changes_no_byte_and_is_counted(
     assert len(asked) == ATTEMPTS
     assert not (unit / "metrics.json").exists()
 
-    on_s3.behave(
-        Faults(
-            drop=0.04, error_500=0.04, slow_down=0.04, stall=0.01, truncate=0.06, stall_seconds=8
-        )
-    )
+    connections = Faults(drop=0.03, reset=0.03, stall=0.01, truncate=0.05, stall_seconds=8)
+    on_s3.behave(replace(connections, error_500=0.04, slow_down=0.04))
     outcome = run(config)
     assert not outcome.failures
     assert outcome_hashes(s3.folder / "runs" / "faults") == outcome_hashes(original / "run")
