@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,21 +12,15 @@ from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.layout import DatasetLayout
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.source import endpoint_of
-from tests.prompts.test_llm import KEY, Handler, Model, Server, chat, fails, writes_captions
+from tests.prompts.llm_server import KEY, Handler, Model, chat, fails, writes_captions
 
 CLASSES = ["cat", "dog", "sofa", "car"]
 
 
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
-    monkeypatch.setenv("no_proxy", "*")
+def endpoint(model: Model, monkeypatch: pytest.MonkeyPatch) -> Model:
     monkeypatch.setenv("MY_KEY", KEY)
-    with Server() as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server.model
-        server.shutdown()
-        thread.join()
+    return model
 
 
 def built(folder: Path, model: Model, **prompts: Any) -> tuple[PromptBank, list[str]]:
