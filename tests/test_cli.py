@@ -219,8 +219,8 @@ def test_prompts_are_made_and_shown_without_images_or_models(
 def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
     write_config: Callable[..., str], tmp_path: Path
 ) -> None:
-    (tmp_path / "x.zip").write_bytes(b"no archive")
-    table = f"zip://table.csv::{tmp_path}/x.zip"
+    (tmp_path / "x.csv").write_bytes(b"no archive")
+    table = f"zip://table.csv::{tmp_path}/x.csv"
     config = write_config({"prompts": {"source": "labels", "labels": table}})
     done = sparc_dist("prompts", config)
     assert done.returncode == 2

@@ -13,20 +13,22 @@ def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:
         "debiased": column((zsclip + sparc) / 2),
         "sparc": column(sparc),
         "images": 100,
-        "errors": 0,
+        "errors": {"images": 0, "share": 0.0, "reasons": {}},
         "labelled": 100,
         "notes": [],
-        "stages": {"scoring": {"seconds": 2.0, "images_per_second": 50.0}},
+        "stages": {"scoring": {"images": 100, "seconds": 2.0, "images_per_second": 50.0}},
+        "recovery": {"storage_retries": 7, "shards_scored_again": 0},
         **changes,
     }
 
 
+ERRORS = {"images": 3, "share": 3 / 103, "reasons": {"<empty>": 2, "no image": 1}}
 RESULTS = Results(
     ["voc", "coco"],
     ["B32", "RN50"],
     {
         ("voc", "B32"): metrics(40.0, 50.0),
-        ("voc", "RN50"): metrics(50.0, 70.04, errors=3, notes=["A note."]),
+        ("voc", "RN50"): metrics(50.0, 70.04, errors=ERRORS, notes=["A note."]),
         ("coco", "B32"): metrics(20.0, 30.0),
     },
     {("coco", "RN50"): "The disk is full."},
@@ -47,7 +49,7 @@ def test_the_table_is_data_set_by_method_with_a_column_a_backbone_and_averages()
         "| coco | SPARC | 30.0 | – | 30.0 |\n\n"
         "- voc: 2 files are missing.\n"
         "- voc × RN50: 100 of 103 images have labels; mAP is of those.\n"
-        "- voc × RN50: 3 of 103 images could not be read.\n"
+        "- voc × RN50: 3 of 103 images could not be read: 2 × <empty>; 1 × no image.\n"
         "- voc × RN50: A note.\n"
         "- coco × RN50 failed: The disk is full.\n"
     )
@@ -76,3 +78,7 @@ def test_the_page_escapes_what_users_named_and_shows_every_unit() -> None:
     assert 'src="figures/a&amp;b.png"' in page
     assert page.count("<h2>") == 3
     assert "<td>+20.0</td>" in page
+    assert "<th>errors: 2.9 % of the images</th>" in page
+    assert "<td>&lt;empty&gt;</td><td>2</td>" in page
+    assert "7 storage retries." in page
+    assert "shards scored again" not in page
