@@ -8,7 +8,8 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from sparc_dist import storage
-from sparc_dist.config import TINY, Config, load_config, parse, resolve
+from sparc_dist.config import TINY, Config
+from sparc_dist.config_file import load_config, parse, resolve
 from sparc_dist.errors import UserError
 from sparc_dist.labelling import top_classes, write_labels
 from sparc_dist.layout import RunLayout

@@ -1,29 +1,21 @@
-"""The configuration of a run: one typed object, read from YAML and checked at the start.
-
-Relative paths are relative to the config file's folder.
-"""
+"""The configuration of a run: one typed object, checked at the start."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from sparc_dist import storage
 from sparc_dist.core.fusion import Method
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.errors import quoted
 from sparc_dist.filesystems import is_remote, without_secrets
 from sparc_dist.prompts.compound import PairTemplate
 from sparc_dist.prompts.matching import words_of
@@ -33,6 +25,19 @@ PRESETS = {
     "voc2007": ("forward", 512),
     "coco2014": ("either", 448),
     "nuswide": ("either", 448),
+}
+
+#: The paper's backbones: the model, and the file in which OpenAI publishes its weights.
+OPENAI = {
+    "ViT-L-14-336": ("ViT-L-14-336-quickgelu", "ViT-L-14-336px.pt"),
+    "ViT-L-14": ("ViT-L-14-quickgelu", "ViT-L-14.pt"),
+    "ViT-B-16": ("ViT-B-16-quickgelu", "ViT-B-16.pt"),
+    "ViT-B-32": ("ViT-B-32-quickgelu", "ViT-B-32.pt"),
+    "RN50x64": ("RN50x64-quickgelu", "RN50x64.pt"),
+    "RN50x16": ("RN50x16-quickgelu", "RN50x16.pt"),
+    "RN50x4": ("RN50x4-quickgelu", "RN50x4.pt"),
+    "RN101": ("RN101-quickgelu", "RN101.pt"),
+    "RN50": ("RN50-quickgelu", "RN50.pt"),
 }
 
 #: Names become folders of the run, so they must be plain.
@@ -163,13 +168,17 @@ class BackboneConfig(Section):
     """A CLIP-type model.
 
     model: a name that open_clip knows, or ``sparc-tiny``, the model in this package.
-    weights: an open_clip tag such as ``openai``, or a checkpoint file.
+    weights: an open_clip tag such as ``openai``, or a checkpoint: a file, or a URL that every node
+    fetches once. sha256: of that checkpoint, compared before it is used.
+    precision: of the image tower's products; scores are float32 in any case.
     image_size: the side of the square input; the model's own when left out.
     """
 
     name: Name
     model: str
     weights: Url | None = None
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     image_size: int | None = Field(None, ge=16, le=4096)
 
     @model_validator(mode="after")
@@ -180,6 +189,8 @@ class BackboneConfig(Section):
             raise ValueError(f"model: {TINY} has one input size; remove `image_size`")
         if self.model != TINY and self.weights is None:
             raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
+        if self.sha256 and not is_file_name(self.weights or ""):
+            raise ValueError("`sha256` is of a checkpoint file; name one under `weights`")
         if (self.weights or "").lower() == "openai" and not self.model.endswith("-quickgelu"):
             raise ValueError(
                 f"OpenAI's weights give wrong scores under {self.model}; "
@@ -214,15 +225,21 @@ class ResourcesConfig(Section):
     Only threads_per_scorer makes it another run.
 
     cpus: of the Ray that is started here; a running cluster brings its own.
+    gpus: to ask an autoscaling cluster for; a cluster of fixed size brings its own.
     scorers: model actors; one per GPU share, or one per two CPUs, when left out.
     gpus_per_scorer: 1, a fraction, or 0 for the CPU; 1 where the cluster has GPUs when left out.
-    threads_per_scorer: on the CPU.
+    gpu_memory_gb: of one GPU. threads_per_scorer: on the CPU.
+    backbones_per_scorer: at most so many share a scorer and each look at an image; as many as fit
+    into its memory when left out.
     no_progress_seconds: after so long without one finished shard the unit ends with an error.
     """
 
     cpus: int | None = Field(None, ge=1)
+    gpus: int | None = Field(None, ge=1)
     scorers: int | None = Field(None, ge=1)
     gpus_per_scorer: float | None = Field(None, ge=0, le=1)
+    gpu_memory_gb: float = Field(16, gt=0)
+    backbones_per_scorer: int | None = Field(None, ge=1)
     threads_per_scorer: int = Field(2, ge=1, le=256)
     no_progress_seconds: int = Field(3600, ge=1)
 
@@ -230,6 +247,9 @@ class ResourcesConfig(Section):
 class Config(Section):
     """A run: every data set under every backbone, into one output URL.
 
+    backbones: the paper's nine under OpenAI's weights when left out.
+    weights_folder: where OpenAI's files lie, for backbones with weights: openai; the hub when left
+    out.
     shard_size: images per stored file. batch_size: images per step through the model.
     empty_class: leave a class without a positive out of the mAP (skip), or count it as 0 (zero).
     max_error_share: with a larger share of images that cannot be read, a unit counts as failed,
@@ -238,7 +258,14 @@ class Config(Section):
 
     output: Url
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    backbones: tuple[BackboneConfig, ...] = Field(min_length=1)
+    backbones: tuple[BackboneConfig, ...] = Field(
+        default_factory=lambda: tuple(
+            BackboneConfig(name=name, model=model, weights="openai")
+            for name, (model, _) in OPENAI.items()
+        ),
+        min_length=1,
+    )
+    weights_folder: Url | None = None
     method: MethodConfig = MethodConfig()
     empty_class: Literal["skip", "zero"] = "skip"
     shard_size: int = Field(256, ge=1, le=65536)
@@ -287,99 +314,6 @@ def check_classes(classes: Sequence[str]) -> None:
         spelt[letters] = name
 
 
-def load_config(path: str, output: str | None = None) -> Config:
-    """Read and check a YAML config; ``output`` replaces the one in the file."""
-    try:
-        content = storage.read_bytes(path)
-    except FileNotFoundError:
-        raise UserError(f"There is no config file {path}; check the path.") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name a YAML file in it.") from None
-    try:
-        raw = yaml.safe_load(content)
-    except Exception as error:  # a tag with a wrong value raises nearly anything in PyYAML
-        where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
-        raise UserError(f"{path} is not valid YAML{line}; correct it and try again.") from None
-    if not isinstance(raw, dict):
-        raise UserError(f"{path} holds no config; it must be a YAML mapping with `output:` …")
-    if output is not None:
-        raw["output"] = os.path.abspath(output) if not is_remote(output) else output
-    base = storage.parent(path) if is_remote(path) else str(Path(path).resolve().parent)
-    return resolve(parse(raw, path), base)
-
-
-def parse(raw: dict[str, Any], where: str) -> Config:
-    """Check a raw config; an error names every field that is wrong, in one sentence each."""
-    try:
-        return Config.model_validate(raw)
-    except ValidationError as error:
-        # A list whose items are wrong is then also called too short; once is enough.
-        problems = [dict(problem) for problem in error.errors()]
-        wrong = [p for p in problems if p["type"] != "too_short" or not p["input"]]
-        lines = [_sentence(problem) for problem in wrong or problems]
-        raise UserError(f"{where}: " + " ".join(lines)) from None
-
-
-def resolve(config: Config, base: str) -> Config:
-    """The same config with every path made absolute, for workers have other working folders."""
-
-    def at(url: str) -> str:
-        return storage.absolute(url, base)
-
-    datasets = []
-    for dataset in config.datasets:
-        prompts = dataset.prompts.model_copy(
-            update={
-                key: at(url)
-                for key in ("labels", "sets", "descriptive")
-                if (url := getattr(dataset.prompts, key)) is not None
-            }
-        )
-        update: dict[str, Any] = {"images": at(dataset.images), "prompts": prompts}
-        if isinstance(dataset.classes, str):
-            update["classes"] = at(dataset.classes)
-        datasets.append(dataset.model_copy(update=update))
-    backbones = [
-        backbone.model_copy(update={"weights": at(backbone.weights)})
-        if backbone.weights and is_file_name(backbone.weights)
-        else backbone
-        for backbone in config.backbones
-    ]
-    return config.model_copy(
-        update={
-            "output": at(config.output),
-            "datasets": tuple(datasets),
-            "backbones": tuple(backbones),
-        }
-    )
-
-
 def is_file_name(weights: str) -> bool:
     """A checkpoint file rather than an open_clip tag."""
     return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
-
-
-def _sentence(problem: dict[str, Any]) -> str:
-    """A pydantic problem as a sentence with the field and the remedy."""
-    field = ".".join(map(_key, problem["loc"])) or "config"
-    if problem["type"] == "extra_forbidden":
-        return f"{field}: unknown key; remove it or check its spelling."
-    if problem["type"] == "missing":
-        return f"{field}: is missing; add it."
-    message = problem["msg"].removeprefix("Value error, ")
-    if "llm" in problem["loc"]:
-        # A key may stand anywhere in there by mistake; so nothing of it is repeated.
-        rules = {"base_url": "must be http(s)://host/path", "key_env": "must name a variable"}
-        return f"{field}: {rules.get(str(problem['loc'][-1]), message)}."
-    if problem["type"] == "string_pattern_mismatch":
-        message = "must be letters, digits and . _ @ + - only, for it names a folder"
-    given = problem["input"] if KEYS_IN_URL not in message else None
-    shown = f" (it is {quoted(given)})" if isinstance(given, str | int | float | bool) else ""
-    return f"{field}: {message}{shown}."
-
-
-def _key(part: object) -> str:
-    """A key as it is written, unless that would break the line or fill the screen."""
-    text = str(part)
-    return text if text.isprintable() and len(text) <= 80 else quoted(text)

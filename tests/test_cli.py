@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import __version__
-from sparc_dist.config import load_config
+from sparc_dist.config_file import load_config
 from sparc_dist.run import run
 from tests.command import COMMAND, sparc_dist
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparc_dist.config import load_config, parse
+from sparc_dist.config_file import load_config, parse
 from sparc_dist.errors import UserError
 
 GOOD: dict[str, Any] = {

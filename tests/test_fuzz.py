@@ -17,7 +17,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sparc_dist.cli import main
-from sparc_dist.config import Config, DatasetConfig, load_config
+from sparc_dist.config import Config, DatasetConfig
+from sparc_dist.config_file import load_config
 from sparc_dist.datasets import class_names, open_source, write_images
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.errors import UserError

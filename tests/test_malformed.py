@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import storage
-from sparc_dist.config import DatasetConfig, load_config
+from sparc_dist.config import DatasetConfig
+from sparc_dist.config_file import load_config
 from sparc_dist.datasets import open_source
 from sparc_dist.datasets.images import SUFFIXES, in_utf8
 from sparc_dist.images import BadImage, decode

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparc_dist.config import load_config
+from sparc_dist.config_file import load_config
 from sparc_dist.outcome import Outcome
 from sparc_dist.report import write_report
 from sparc_dist.run import run

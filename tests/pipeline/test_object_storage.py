@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from sparc_dist.config import load_config
+from sparc_dist.config_file import load_config
 from sparc_dist.filesystems import ATTEMPTS
 from sparc_dist.run import run
 from tests.command import outcome_hashes, sparc_dist

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparc_dist.config import load_config
+from sparc_dist.config_file import load_config
 from sparc_dist.errors import UserError
 from sparc_dist.layout import STAGES, RunLayout
 from sparc_dist.outcome import Outcome

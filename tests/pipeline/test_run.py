@@ -16,7 +16,7 @@ import ray
 
 from sparc_dist import storage
 from sparc_dist.backbones import Backbone, Scorer
-from sparc_dist.config import load_config
+from sparc_dist.config_file import load_config
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.sparc import fit
