@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -20,6 +21,10 @@ from sparc_dist.prompts.bank import PromptBank
 
 Float32 = NDArray[np.float32]
 TEXT_BATCH = 256
+#: What autocast takes for the precisions below float32.
+LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: Images on which a lower precision is compared with float32.
+COMPARED = 32
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,15 @@ class TextEmbeddings:
 
 
 class Backbone:
-    """One model on one device, in float32."""
+    """One model on one device. Weights, texts and scores are float32.
+
+    precision: of the image tower's products. Autocast, not half weights, because what needs more
+    (norms, softmax) then stays in float32.
+    """
 
     def __init__(self, config: BackboneConfig, device: str | torch.device = "cpu") -> None:
         self.name = config.name
+        self.precision = config.precision
         if config.model == TINY:
             tiny.register()
             self.model = tiny.load_tiny_model()
@@ -57,22 +67,26 @@ class Backbone:
         torch.backends.cudnn.allow_tf32 = False
 
     @torch.inference_mode()
-    def encode_images(self, pixels: NDArray[np.uint8], batch_size: int) -> torch.Tensor:
+    def encode_images(
+        self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None
+    ) -> torch.Tensor:
         """Embeddings (n, d) of length 1, on the device, of uint8 RGB squares (n, S, S, 3)."""
-        batches = [
-            self._encode_batch(pixels[start : start + batch_size])
-            for start in range(0, len(pixels), batch_size)
-        ]
-        return torch.cat(batches)
+        lower = LOWER.get(precision or self.precision)
+        batches = []
+        with torch.autocast(self.device.type, lower, enabled=lower is not None):
+            for start in range(0, len(pixels), batch_size):
+                batches.append(self._encode_batch(pixels[start : start + batch_size]))
+        return torch.nn.functional.normalize(torch.cat(batches), dim=-1)
 
     def _encode_batch(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
-        batch = torch.from_numpy(pixels)
+        # A copy, because torch wants to own writable memory and Ray's is shared.
+        batch = torch.tensor(pixels)
         if self.device.type == "cuda":
             # Pinned, the copy overlaps with the previous batch's computation; and uint8 is a
             # quarter of the bytes of float32.
             batch = batch.pin_memory().to(self.device, non_blocking=True)
         normalised = (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
-        embeddings: torch.Tensor = self.model.encode_image(normalised, normalize=True)
+        embeddings: torch.Tensor = self.model.encode_image(normalised)
         return embeddings.float()
 
     @torch.inference_mode()
@@ -130,3 +144,21 @@ class Scorer:
                 "weights are damaged, fetch them again."
             )
         return Scores(*scores), images.cpu().numpy()
+
+    @torch.inference_mode()
+    def difference(self, pixels: NDArray[np.uint8], batch_size: int) -> dict[str, Any] | None:
+        """How far scores are from those in float32; None in float32, or without an image."""
+        few = pixels[:COMPARED]
+        if self.backbone.precision not in LOWER or not len(few):
+            return None
+        exact = self.backbone.encode_images(few, batch_size, "fp32")
+        lower = self.backbone.encode_images(few, batch_size)
+        apart = torch.cat([((lower - exact) @ rows.T).abs() for rows in self._texts], dim=1)
+        spread = torch.cat([exact @ rows.T for rows in self._texts], dim=1).std(dim=0)
+        return {
+            "precision": self.backbone.precision,
+            "images": len(few),
+            "largest_difference": float(apart.max()),
+            "mean_difference": float(apart.mean()),
+            "mean_spread_of_a_prompt": float(spread.mean()) if len(few) > 1 else None,
+        }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import zipfile
+from collections import Counter
 from typing import Any
 
 import open_clip
 import torch
 from open_clip.model import resize_pos_embed
 
-from sparc_dist.config import BackboneConfig, is_file_name
+from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
+from sparc_dist.weights import find_checkpoint
 
 RESNET_STRIDE = 32  # pixels of the input to a step of the attention pool
 #: What OpenAI's archives hold beside weights.
@@ -26,40 +27,57 @@ def create_model(config: BackboneConfig) -> Any:
             f"Backbone {config.name}: open_clip knows no model {config.model}; "
             "check its spelling against open_clip.list_models()."
         )
-    if is_file_name(config.weights or "") and not os.path.isfile(config.weights or ""):
-        raise UserError(
-            f"Backbone {config.name}: there is no weights file {config.weights}; put the "
-            f"checkpoint of {config.model} there, on every node."
-        )
-    _check_activation(config)
+    tag = open_clip.get_pretrained_cfg(config.model, config.weights)
+    if tag:
+        _check_activation(config, tag.get("quick_gelu", False))
+    path = find_checkpoint(config)
+    if _is_torchscript(path):
+        # Archives of OpenAI's form are OpenAI's, and those were trained with QuickGELU.
+        _check_activation(config, True)
     # open_clip resizes the position embeddings of ViTs itself, those of ResNets it cannot.
     resnet = config.model.startswith("RN")
     try:
-        model: Any = _with_weights(config, None if resnet else config.image_size)
-    except Exception as error:  # the hub, torch and open_clip each raise their own
+        model: Any = _with_weights(config, path, None if resnet else config.image_size)
+    except Exception as error:  # torch and open_clip each raise their own
         reason = " ".join(str(error).split())[:200]
+        kept = "" if path == config.weights else f", kept in {path},"
         raise UserError(
-            f"Backbone {config.name}: the weights {config.weights} of {config.model} cannot be "
-            f"loaded ({reason}); name a checkpoint file of that model under `weights`."
+            f"Backbone {config.name}: the weights {config.weights} of {config.model}{kept} cannot "
+            f"be loaded ({reason}); name a checkpoint file of that model under `weights`."
         ) from None
     if resnet and config.image_size is not None:
         _resize_attention_pool(model.visual, config)
     return model
 
 
-def _with_weights(config: BackboneConfig, image_size: int | None) -> Any:
-    weights = config.weights or ""
-    if not os.path.isfile(weights) or not _is_torchscript(weights):
-        return open_clip.create_model(config.model, pretrained=weights, force_image_size=image_size)
+def _with_weights(config: BackboneConfig, path: str, image_size: int | None) -> Any:
+    options = {"force_image_size": image_size, "force_preprocess_cfg": _normalisation(config)}
+    if not _is_torchscript(path):
+        return open_clip.create_model(config.model, pretrained=path, **options)
     # The form in which OpenAI publishes its weights. open_clip reads it only after fetching it
     # by itself; only the tensors are taken, nothing in the archive is run.
-    model = open_clip.create_model(config.model, load_weights=False, force_image_size=image_size)
-    archive: Any = torch.jit.load(weights, map_location="cpu")  # type: ignore[no-untyped-call]
+    model = open_clip.create_model(config.model, load_weights=False, **options)
+    archive: Any = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     state = archive.state_dict()
     kept = {name: value.float() for name, value in state.items() if name not in _NO_WEIGHTS}
     resize_pos_embed(kept, model)
     model.load_state_dict(kept)
     return model
+
+
+def _normalisation(config: BackboneConfig) -> dict[str, tuple[float, ...]]:
+    """The mean and SD of the pixels that the weights were trained on.
+
+    open_clip knows them of its tags. A file is taken to want what most tags of its model do: of
+    SigLIP and MobileCLIP, for instance, that is not what open_clip takes for files, CLIP's.
+    """
+    named = open_clip.get_pretrained_cfg(config.model, config.weights)
+    tags = open_clip.list_pretrained_tags_by_model(config.model)
+    known = [named] if named else [open_clip.get_pretrained_cfg(config.model, tag) for tag in tags]
+    used = Counter((tuple(tag["mean"]), tuple(tag["std"])) for tag in known if "mean" in tag)
+    for (mean, std), _ in used.most_common(1):
+        return {"mean": mean, "std": std}
+    return {}
 
 
 def _is_torchscript(path: str) -> bool:
@@ -89,17 +107,13 @@ def _resize_attention_pool(visual: Any, config: BackboneConfig) -> None:
     visual.image_size = config.image_size
 
 
-def _check_activation(config: BackboneConfig) -> None:
+def _check_activation(config: BackboneConfig, quick: bool) -> None:
     """open_clip only warns when weights meet the wrong activation, and the scores are wrong."""
-    weights = config.weights or ""
-    tag = open_clip.get_pretrained_cfg(config.model, weights)
-    quick = open_clip.get_model_config(config.model).get("quick_gelu", False)
     plain = config.model.removesuffix("-quickgelu")
-    # Archives of OpenAI's form are OpenAI's, and those were trained with QuickGELU.
-    openai = os.path.isfile(weights) and _is_torchscript(weights)
-    missed = openai and not quick and f"{plain}-quickgelu" in open_clip.list_models()
-    if missed or (tag and tag.get("quick_gelu", False) != quick):
+    right = f"{plain}-quickgelu" if quick else plain
+    own = open_clip.get_model_config(config.model).get("quick_gelu", False)
+    if own != quick and right in open_clip.list_models():
         raise UserError(
             f"Backbone {config.name}: the weights {config.weights} give wrong scores under "
-            f"{config.model}; write model: {plain if quick else plain + '-quickgelu'}."
+            f"{config.model}; write model: {right}."
         )

@@ -66,8 +66,10 @@ def parser() -> argparse.ArgumentParser:
         _demo_parser,
         _label_parser,
         _run_parser,
+        _report_parser,
         _datasets_parser,
         _prompts_parser,
+        _backbones_parser,
         _fuse_parser,
         _bench_parser,
     ):
@@ -134,9 +136,18 @@ it a small Ray is started here.
     command = _command(
         group, "run", commands.run, "run a config: images in, final scores out", text
     )
-    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    _add_config(command)
     command.add_argument("--to", metavar="URL", help="instead of the config's `output`")
+    command.add_argument(
+        "--only", choices=("score", "reduce"), help="one of the two stages that need Ray"
+    )
     _add_overwrite(command)
+
+
+def _report_parser(group: Any) -> None:
+    text = "Writes tables, page and pictures of what is done so far of CONFIG's run; needs no Ray."
+    command = _command(group, "report", commands.report, "write the report of a run anew", text)
+    _add_config(command)
 
 
 def _label_parser(group: Any) -> None:
@@ -183,8 +194,19 @@ and prints how many prompts of each kind and origin there are and how many menti
 No image is read and no model is loaded.
 """
     command = _command(group, "prompts", commands.prompts, "make and show the prompts", text)
-    command.add_argument("config", metavar="CONFIG", help="a YAML file")
+    _add_config(command)
     command.add_argument("--show", action="store_true", help="print every compound prompt too")
+
+
+def _backbones_parser(group: Any) -> None:
+    text = """\
+Loads every backbone of CONFIG, one after the other, at each input size that its data sets ask
+for, shows it one image, and prints a line: name, input size, parameters, width of embeddings,
+seconds to load, peak memory and the start of the weights' hash. One that fails gets a sentence,
+and the others go on. Without CONFIG, or when it names none, these are the paper's nine.
+"""
+    command = _command(group, "backbones", commands.backbones, "try every backbone once", text)
+    command.add_argument("config", metavar="CONFIG", nargs="?", help="a YAML file")
 
 
 def _fuse_parser(group: Any) -> None:
@@ -225,6 +247,15 @@ the two times with their ratio. Machines differ and are shared: compare ratios, 
         command.add_argument(
             f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)"
         )
+
+
+def _add_config(command: Any) -> None:
+    command.add_argument(
+        "config",
+        metavar="CONFIG",
+        nargs="?",
+        help="a YAML file (default: that of SPARC_CONFIG, or sparc.yaml here)",
+    )
 
 
 def _add_overwrite(command: Any) -> None:

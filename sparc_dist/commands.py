@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from sparc_dist import storage
 from sparc_dist.config import TINY, Config
-from sparc_dist.config_file import load_config, parse, resolve
+from sparc_dist.config_file import find_config, load_config, parse, resolve
 from sparc_dist.errors import UserError
 from sparc_dist.labelling import top_classes, write_labels
 from sparc_dist.layout import RunLayout
 
 if TYPE_CHECKING:
-    from sparc_dist.outcome import Outcome
+    from sparc_dist.outcome import Outcome, Part
     from sparc_dist.report.tables import Results
 
 SHOWN = 20  # images whose classes are printed
@@ -31,7 +31,16 @@ def demo(options: Namespace) -> int:
 
 def run(options: Namespace) -> int:
     """sparc-dist run."""
-    return _run_config(load_config(options.config, options.to), options.overwrite)
+    config = load_config(find_config(options.config), options.to)
+    return _run_config(config, options.overwrite, options.only or "all")
+
+
+def report(options: Namespace) -> int:
+    """sparc-dist report."""
+    from sparc_dist.report import write_report
+
+    config = load_config(find_config(options.config))
+    return _show(config.output, write_report(config.output))
 
 
 def label(options: Namespace) -> int:
@@ -82,7 +91,7 @@ def prompts(options: Namespace) -> int:
     from sparc_dist.datasets.bank import dataset_bank
     from sparc_dist.prompts.summary import summary
 
-    config = load_config(options.config)
+    config = load_config(find_config(options.config))
     for dataset in config.datasets:
         layout = RunLayout(config.output).dataset(dataset.name)
         bank, notes = dataset_bank(dataset, layout)
@@ -98,21 +107,31 @@ def prompts(options: Namespace) -> int:
     return 0
 
 
-def _run_config(config: Config, overwrite: bool) -> int:
-    outcome, results = _finish(config, overwrite)
-    from sparc_dist.report.tables import to_markdown
-
-    print(to_markdown(results))
-    print(f"Scores, metrics and report are in {outcome.layout.root}")
-    print(f"Open {outcome.layout.report}/index.html")
+def _run_config(config: Config, overwrite: bool, part: Part = "all") -> int:
+    outcome, results = _finish(config, overwrite, part)
+    if part == "score":
+        for (dataset, backbone), told in outcome.failures.items():
+            print(f"{dataset} × {backbone} failed: {told}")
+        print(f"Scores are in {outcome.layout.root}; --only reduce goes on from them")
+    else:
+        _show(outcome.layout.root, results)
     return 1 if outcome.failures else 0
 
 
-def _finish(config: Config, overwrite: bool) -> tuple[Outcome, Results]:
+def _show(root: str, results: Results) -> int:
+    from sparc_dist.report.tables import to_markdown
+
+    print(to_markdown(results))
+    print(f"Scores, metrics and report are in {root}")
+    print(f"Open {RunLayout(root).report}/index.html")
+    return 0
+
+
+def _finish(config: Config, overwrite: bool, part: Part = "all") -> tuple[Outcome, Results]:
     from sparc_dist.report import write_report
     from sparc_dist.run import run
 
-    outcome = run(config, overwrite)
+    outcome = run(config, overwrite, part)
     if outcome.nothing_to_do:
         print("The run was finished before; nothing was missing.", file=sys.stderr)
     return outcome, write_report(outcome.layout.root)

@@ -224,8 +224,8 @@ class ResourcesConfig(Section):
 
     Only threads_per_scorer makes it another run.
 
-    cpus: of the Ray that is started here; a running cluster brings its own.
-    gpus: to ask an autoscaling cluster for; a cluster of fixed size brings its own.
+    cpus, gpus: to ask an autoscaling cluster for, and cpus also of the Ray that is started here; a
+    running cluster of fixed size brings its own.
     scorers: model actors; one per GPU share, or one per two CPUs, when left out.
     gpus_per_scorer: 1, a fraction, or 0 for the CPU; 1 where the cluster has GPUs when left out.
     gpu_memory_gb: of one GPU. threads_per_scorer: on the CPU.

@@ -18,6 +18,21 @@ from sparc_dist.config import KEYS_IN_URL, OPENAI, BackboneConfig, Config, is_fi
 from sparc_dist.errors import UserError, quoted
 from sparc_dist.filesystems import is_remote
 
+#: The config of a project that has one.
+USUAL = "sparc.yaml"
+
+
+def find_config(path: str | None) -> str:
+    """The config that was named, or the one that lies where a job looks for it."""
+    found = path or os.environ.get("SPARC_CONFIG") or USUAL
+    if found == USUAL and not os.path.exists(USUAL):
+        raise UserError(
+            f"There is no config: name one, or set SPARC_CONFIG, or write {USUAL} here with at "
+            "least `output:` and `datasets:`; the paper's nine backbones need no mention, and "
+            "sparc-dist run --help shows an example."
+        )
+    return found
+
 
 def load_config(path: str, output: str | None = None) -> Config:
     """Read and check a YAML config; ``output`` replaces the one in the file."""

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -56,6 +56,12 @@ def kind_of(reason: str) -> str:
 
 def decode(content: bytes, size: int) -> NDArray[np.uint8]:
     """The image as (size, size, 3) uint8 RGB, resized to a square (bicubic, no crop)."""
+    (square,) = squares(content, [size])
+    return square
+
+
+def squares(content: bytes, sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
+    """The same at several sizes, each resized from the whole image, which is decoded once."""
     if not content:
         raise BadImage("the file is empty")
     try:
@@ -63,7 +69,8 @@ def decode(content: bytes, size: int) -> NDArray[np.uint8]:
             # Pillow warns of odd metadata; the pixels decide whether an image is good.
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
-                return _square(image, size)
+                rgb = _load(image)
+                return [_resized(rgb, size) for size in sizes]
     except BadImage:
         raise
     except UnidentifiedImageError:
@@ -72,14 +79,17 @@ def decode(content: bytes, size: int) -> NDArray[np.uint8]:
         raise BadImage(f"cannot be decoded: {_reason(error)}") from None
 
 
-def _square(image: Image.Image, size: int) -> NDArray[np.uint8]:
+def _resized(rgb: Image.Image, size: int) -> NDArray[np.uint8]:
+    return np.asarray(rgb.resize((size, size), Image.Resampling.BICUBIC), dtype=np.uint8)
+
+
+def _load(image: Image.Image) -> Image.Image:
     for width, height in (image.size, _tile_size(image)):
         if width * height > MAX_PIXELS:
             raise BadImage(f"declares {width} × {height} pixels, more than {MAX_PIXELS:,}")
     with _quiet_libtiff() if isinstance(image, TiffImageFile) else nullcontext():
         image.load()
-    rgb = _to_rgb(_upright(image))
-    return np.asarray(rgb.resize((size, size), Image.Resampling.BICUBIC), dtype=np.uint8)
+    return _to_rgb(_upright(image))
 
 
 def _tile_size(image: Image.Image) -> tuple[int, int]:

@@ -33,7 +33,8 @@ class Marker:
     """A scored shard.
 
     reasons: how many of its errors are of each kind. sha256: of its files "scores" and "errors".
-    retries: how often the store had to be asked again. seconds: of each step.
+    retries: how often the store had to be asked again. seconds: of each step. precision: of the
+    first shard, how far scores in less than float32 are from it.
     """
 
     shard: int
@@ -44,6 +45,7 @@ class Marker:
     scoring: Scoring
     retries: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    precision: dict[str, Any] | None = None
 
     def write(self, unit: UnitLayout) -> None:
         """Say that the shard is done."""
@@ -74,6 +76,7 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     retries: int = 0
     scorings: set[Scoring] = field(default_factory=set)
+    precision: dict[str, Any] | None = None
     key: str = ""
 
     @classmethod
@@ -89,6 +92,7 @@ class Tally:
             tally.reasons.update(marker.reasons)
             tally.retries += marker.retries
             tally.scorings.add(marker.scoring)
+            tally.precision = tally.precision or marker.precision
             digest.update(marker.sha256["scores"].encode())
         tally.key = digest.hexdigest()
         return tally

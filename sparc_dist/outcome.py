@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.layout import RunLayout
+
+#: What of a run to do: score the images, reduce the scores, or both.
+Part = Literal["all", "score", "reduce"]
 
 #: For each data set the backbones under which it is still to be run.
 Missing = dict[str, list[BackboneConfig]]

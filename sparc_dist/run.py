@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
 from sparc_dist.layout import RunLayout
-from sparc_dist.outcome import Outcome
+from sparc_dist.outcome import Outcome, Part
 from sparc_dist.record import claim
 
 
-def run(config: Config, overwrite: bool = False) -> Outcome:
+def run(config: Config, overwrite: bool = False, part: Part = "all") -> Outcome:
     """Do what is missing of a run; a unit that fails does not stop the others."""
     layout = RunLayout(config.output)
     record = claim(layout, config, overwrite)
@@ -25,9 +26,9 @@ def run(config: Config, overwrite: bool = False) -> Outcome:
         # Ray and torch take seconds to import; a finished run should not wait for them.
         from sparc_dist.pipeline.units import run_units
 
-        run_units(config, missing, outcome)
+        run_units(config, missing, outcome, part)
     _judge(outcome, config.max_error_share)
-    units = _unit_facts(outcome)
+    units = _unit_facts(config, outcome)
     if not outcome.nothing_to_do or units != record.get("units"):
         if not outcome.nothing_to_do:
             record["seconds"] = round(time.monotonic() - started, 1)
@@ -62,10 +63,14 @@ def _judge(outcome: Outcome, most: float) -> None:
             )
 
 
-def _unit_facts(outcome: Outcome) -> list[dict[str, Any]]:
-    """For run.json: what became of each unit."""
+def _unit_facts(config: Config, outcome: Outcome) -> list[dict[str, Any]]:
+    """For run.json: what became of each unit, in the order of the config."""
     facts = []
-    for key in {**outcome.metrics, **outcome.failures}:
+    known = {**outcome.metrics, **outcome.failures}
+    keys = product(config.datasets, config.backbones)
+    for key in [(dataset.name, backbone.name) for dataset, backbone in keys]:
+        if key not in known:
+            continue
         unit: dict[str, Any] = {"dataset": key[0], "backbone": key[1], "status": "done"}
         if metrics := outcome.metrics.get(key):
             unit |= {"images": metrics["images"], "errors": metrics["errors"]["images"]}

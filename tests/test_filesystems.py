@@ -16,7 +16,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from sparc_dist import filesystems, storage
 from sparc_dist.errors import UserError
 from sparc_dist.filesystems import NoBucket, Refused, StorageError, resolve, without_secrets
-from sparc_dist.pipeline.map_phase import _read
+from sparc_dist.pixels import _read
 from tests.s3 import FAULTS, FaultProxy, Faults, prefix_only
 
 AWS = (

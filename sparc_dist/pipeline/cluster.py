@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+import sys
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import ray
-import torch
+from ray.autoscaler.sdk import request_resources
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.filesystems import FORWARDED
+from sparc_dist.plan import Capacity
 
 SECONDS_TO_ANSWER = 10
+SECONDS_BETWEEN_LOOKS = 2
 
 
 @contextmanager
@@ -75,42 +79,52 @@ def _silent_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-@dataclass(frozen=True)
-class ScorerPlan:
-    """How a unit's model actors are laid on the cluster."""
-
-    actors: int
-    gpus: float
-    threads: int
-
-    def device(self) -> str:
-        """On a worker: its GPU if it holds a share of one, else the CPU.
-
-        Ray shows a worker only its own GPUs, so "cuda" is always the right one. A cluster may
-        declare GPUs that torch cannot use; the metrics then say that the CPU did the work.
-        """
-        return "cuda" if self.gpus and torch.cuda.is_available() else "cpu"
+def capacity() -> Capacity:
+    """What the cluster has now."""
+    has = ray.cluster_resources()
+    return Capacity(
+        cpus=has.get("CPU", 0.0),
+        gpus=has.get("GPU", 0.0),
+        memory=has.get("memory", 0.0),
+        object_store=has.get("object_store_memory", 0.0),
+        nodes=sum(node["Alive"] for node in ray.nodes()),
+    )
 
 
-def plan_scorers(resources: ResourcesConfig, shards: int, has: Mapping[str, float]) -> ScorerPlan:
-    """Use the GPUs the cluster ``has``, or else its CPUs; refuse what it cannot hold."""
-    gpus, cpus = has.get("GPU", 0.0), has.get("CPU", 0.0)
-    share = resources.gpus_per_scorer
-    if share is None:
-        share = 1.0 if gpus else 0.0
-    if share > gpus:
-        raise UserError(
-            f"resources.gpus_per_scorer asks for {share:g} GPUs, the cluster has {gpus:g}; "
-            "set it to 0 to score on CPUs, or add GPUs."
-        )
-    if cpus < 1:
-        raise UserError("The cluster has no CPU to decode images with; add at least one.")
-    # A share lies on one GPU: 0.6 fits once on each, however many there are.
-    most = int(gpus) * int(1 / share) if share else max(1, int(cpus) // 2)
-    actors = resources.scorers or most
-    if share and actors > most:
-        raise UserError(
-            f"resources.scorers asks for {actors} actors with {share:g} GPUs each, the cluster "
-            f"has {gpus:g}; lower one of the two."
-        )
-    return ScorerPlan(max(1, min(actors, shards)), share, resources.threads_per_scorer)
+@contextmanager
+def asked(resources: ResourcesConfig) -> Iterator[Capacity]:
+    """What there is to plan with: what the cluster has, or will have because we ask for it.
+
+    An autoscaling cluster may start without a single worker. Once one of each kind has come the
+    work can begin; the others join it.
+    """
+    wanted = Capacity(resources.cpus or 0, resources.gpus or 0, 0, 0)
+    has = capacity()
+    if has.cpus >= wanted.cpus and has.gpus >= wanted.gpus:
+        yield has
+        return
+    request_resources(int(wanted.cpus), [{"GPU": 1}] * int(wanted.gpus))
+    try:
+        _wait_for_workers(wanted, resources.no_progress_seconds)
+        has = capacity()
+        yield replace(has, cpus=max(has.cpus, wanted.cpus), gpus=max(has.gpus, wanted.gpus))
+    finally:
+        request_resources(0, [])
+
+
+def _wait_for_workers(wanted: Capacity, limit: float) -> None:
+    end = time.monotonic() + limit
+    print("Waiting for the cluster to start its workers …", file=sys.stderr, flush=True)
+    while not _has_begun(has := capacity(), wanted):
+        if time.monotonic() > end:
+            raise UserError(
+                f"resources asks for {wanted.cpus:g} CPUs and {wanted.gpus:g} GPUs; the cluster "
+                f"has {has.cpus:g} and {has.gpus:g}, and no more came in "
+                f"resources.no_progress_seconds ({limit:g} s). Ask for less, or see why its "
+                "autoscaler starts none."
+            )
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _has_begun(has: Capacity, wanted: Capacity) -> bool:
+    return has.cpus >= min(1, wanted.cpus) and has.gpus >= min(1, wanted.gpus)

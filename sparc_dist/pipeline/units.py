@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from ray import exceptions as ray_exceptions
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayTaskError
 
-from sparc_dist.config import BackboneConfig, Config, DatasetConfig
+from sparc_dist.config import BackboneConfig, Config
+from sparc_dist.costs import cost_of
 from sparc_dist.errors import UserError
-from sparc_dist.outcome import Missing, Outcome
-from sparc_dist.pipeline.cluster import cluster
-from sparc_dist.pipeline.prepare import Prepared, prepare
-from sparc_dist.pipeline.unit import run_unit
+from sparc_dist.outcome import Missing, Outcome, Part
+from sparc_dist.pipeline.cluster import asked, cluster
+from sparc_dist.pipeline.prepare import prepare
+from sparc_dist.pipeline.scoring import score_group
+from sparc_dist.pipeline.unit import Unit
+from sparc_dist.plan import Group, plan
+from sparc_dist.shards import DamagedScores
 
 log = logging.getLogger(__name__)
+
+REDUCED_AT_A_TIME = 4
 
 _AGAIN = "start the same command again, it goes on from where it is."
 _LESS = (
@@ -44,28 +52,135 @@ TOLD: dict[type[BaseException], str] = {
         f"A worker with a model died, which is mostly for lack of memory; {_LESS}"
     ),
 }
+#: After which a group's backbones are tried one by one.
+CRASHES = (
+    ray_exceptions.OutOfMemoryError,
+    ray_exceptions.ObjectStoreFullError,
+    ray_exceptions.WorkerCrashedError,
+    ray_exceptions.ActorDiedError,
+)
 
 
-def run_units(config: Config, missing: Missing, outcome: Outcome) -> None:
-    """Run units; one that fails does not stop the others."""
+def run_units(config: Config, missing: Missing, outcome: Outcome, part: Part = "all") -> None:
+    """Score and reduce units, or one of the two; a unit that fails does not stop the others."""
     with cluster(config.resources):
-        for dataset in config.datasets:
-            _run_dataset(config, dataset, missing[dataset.name], outcome)
+        if part == "reduce":
+            with Reducers(outcome) as reducers:
+                for dataset in config.datasets:
+                    for unit in _prepared(config, dataset.name, missing[dataset.name], outcome):
+                        reducers.start(unit)
+            return
+        with asked(config.resources) as has:
+            groups = plan(config, _known(config, missing, outcome), has)
+            _run_groups(config, groups, outcome, part)
 
 
-def _run_dataset(
-    config: Config, dataset: DatasetConfig, missing: list[BackboneConfig], outcome: Outcome
-) -> None:
-    data: Prepared | None = None
-    for backbone in missing:
-        try:
-            layout = outcome.layout.dataset(dataset.name)
-            limit = config.resources.no_progress_seconds
-            data = data or prepare(dataset, layout, config.shard_size, limit)
-            outcome.metrics[dataset.name, backbone.name] = run_unit(config, data, backbone)
-        except Exception as error:
-            log.debug("unit failed", exc_info=True)
-            outcome.failures[dataset.name, backbone.name] = sentence(error)
+def _run_groups(config: Config, groups: list[Group], outcome: Outcome, part: Part) -> None:
+    """Group after group; what is scored is reduced while the next one is scored."""
+    by_key: dict[tuple[str, str], Group] = {}
+    with Reducers(outcome) as reducers:
+        for group in groups:
+            units = _prepared(config, group.dataset, group.backbones, outcome)
+            by_key |= {unit.key: group for unit in units}
+            for unit in _scored(config, group, units, outcome):
+                if part != "score":
+                    reducers.start(unit)
+        # Scores that turn out not to be what was written are made again from the images, once.
+        for unit in reducers.finish():
+            unit.find_damaged()
+            group = by_key[unit.key].alone(unit.backbone.name)
+            for again in _scored(config, group, [unit], outcome):
+                reducers.start(again)
+
+
+def _known(config: Config, missing: Missing, outcome: Outcome) -> Missing:
+    """The units that can be planned; a model that nobody knows is its unit's failure."""
+    known: Missing = {}
+    for dataset in config.datasets:
+        known[dataset.name] = []
+        for backbone in missing[dataset.name]:
+            try:
+                cost_of(backbone.sized(dataset.resnet_size))
+                known[dataset.name].append(backbone)
+            except UserError as error:
+                outcome.failures[dataset.name, backbone.name] = str(error)
+    return known
+
+
+def _prepared(
+    config: Config, name: str, backbones: Sequence[BackboneConfig], outcome: Outcome
+) -> list[Unit]:
+    """The units of a data set, whose images and prompts are there then."""
+    (dataset,) = (dataset for dataset in config.datasets if dataset.name == name)
+    limit = config.resources.no_progress_seconds
+    try:
+        data = prepare(dataset, outcome.layout.dataset(name), config.shard_size, limit)
+        return [Unit(config, data, backbone) for backbone in backbones]
+    except Exception as error:
+        for backbone in backbones:
+            _fail(outcome, (name, backbone.name), error)
+        return []
+
+
+def _scored(config: Config, group: Group, units: list[Unit], outcome: Outcome) -> list[Unit]:
+    """Score units together; gives those that are complete."""
+    try:
+        failures = score_group(config, group, units)
+        outcome.failures |= {(group.dataset, name): told for name, told in failures.items()}
+    except Exception as error:
+        if len(units) > 1 and any(isinstance(cause, CRASHES) for cause in _causes(error)):
+            # One of them may be too much for a machine that could bear the others.
+            units[0].stages.say(f"{sentence(error)} The backbones go on one by one.")
+            return [
+                done
+                for unit in units
+                for done in _scored(config, group.alone(unit.backbone.name), [unit], outcome)
+            ]
+        for unit in units:
+            _fail(outcome, unit.key, error)
+    return [unit for unit in units if unit.key not in outcome.failures]
+
+
+def _fail(outcome: Outcome, key: tuple[str, str], error: BaseException) -> None:
+    log.debug("unit failed", exc_info=error)
+    outcome.failures[key] = sentence(error)
+
+
+class Reducers:
+    """Reduces units, some at a time, while others are still being scored."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._pool = ThreadPoolExecutor(REDUCED_AT_A_TIME)
+        self._running: list[tuple[Unit, Future[dict[str, Any]]]] = []
+
+    def __enter__(self) -> Reducers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            for unit in self.finish():
+                told = f"{unit.layout.root} was damaged again after it was mended"
+                self._outcome.failures[unit.key] = f"{told}; see to its disk and start again."
+        # After Ctrl-C nobody waits; the threads end with Ray.
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def start(self, unit: Unit) -> None:
+        """Reduce a unit as soon as there is room."""
+        self._running.append((unit, self._pool.submit(unit.reduce)))
+
+    def finish(self) -> list[Unit]:
+        """Wait for all; gives the units whose scores are damaged."""
+        damaged = []
+        running, self._running = self._running, []
+        for unit, metrics in running:
+            try:
+                self._outcome.metrics[unit.key] = metrics.result()
+            except DamagedScores:
+                damaged.append(unit)
+            except Exception as error:
+                _fail(self._outcome, unit.key, error)
+        return damaged
 
 
 def sentence(error: BaseException) -> str:

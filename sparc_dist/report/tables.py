@@ -71,6 +71,12 @@ class Results:
             empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
             if empty:
                 yield f"{unit}: no image holds {', '.join(empty)}."
+            if told := metrics.get("precision"):
+                yield (
+                    f"{unit}: scored in {told['precision']}; on {told['images']} images its scores "
+                    f"differ from float32 by {told['largest_difference']:.2g} at most and "
+                    f"{told['mean_difference']:.2g} on average."
+                )
             yield from (f"{unit}: {note}" for note in metrics["notes"])
         for (dataset, backbone), reason in self.failures.items():
             yield f"{dataset} × {backbone} failed: {reason}"

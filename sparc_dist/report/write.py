@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from sparc_dist import storage
+from sparc_dist.errors import UserError
 from sparc_dist.layout import RunLayout
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.report.examples import example_sheet
@@ -18,7 +20,10 @@ def write_report(run: str) -> Results:
     A report that is of these very results is left as it is: no image is looked at.
     """
     layout = RunLayout(run)
-    results = gather(layout, storage.read_json(layout.run))
+    record = storage.read_own_json(layout.run)
+    if record is None:
+        raise UserError(f"There is no run at {run}; check the URL, or start the run.")
+    results = gather(layout, record)
     of = {"sha256": results.sha256}
     if storage.read_own_json(layout.report_marker) != of:
         _write(layout, results)
@@ -55,10 +60,10 @@ def gather(layout: RunLayout, record: dict[str, Any]) -> Results:
     for name in datasets:
         if prepared := storage.read_own_json(layout.dataset(name).marker):
             notes[name] = prepared["notes"]
-    for unit in record["units"]:
-        key = (unit["dataset"], unit["backbone"])
-        if "images" in unit:  # also of one that failed for its many errors
-            metrics[key] = storage.read_json(layout.dataset(key[0]).unit(key[1]).metrics)
+    for key in product(datasets, backbones):
+        if done := storage.read_own_json(layout.dataset(key[0]).unit(key[1]).metrics):
+            metrics[key] = done
+    for unit in record.get("units", []):
         if unit["status"] == "failed":
-            failures[key] = unit["error"]
+            failures[unit["dataset"], unit["backbone"]] = unit["error"]
     return Results(datasets, backbones, metrics, failures, notes)

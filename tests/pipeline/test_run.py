@@ -24,8 +24,8 @@ from sparc_dist.errors import UserError
 from sparc_dist.fusion_file import read_fusion
 from sparc_dist.images import decode
 from sparc_dist.outcome import Outcome
-from sparc_dist.pipeline.cluster import ScorerPlan, plan_scorers
-from sparc_dist.pipeline.map_phase import embed_prompts
+from sparc_dist.pipeline.embed import embed_prompts
+from sparc_dist.plan import Scorers
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.report import write_report
 from sparc_dist.run import run
@@ -318,7 +318,7 @@ def test_one_units_failure_does_not_stop_the_others(
     assert "knows no model RN51" in outcome.failures["scenes", "strange"]
     assert "scenes × broken failed:" in (tmp_path / "run" / "report" / "tables.md").read_text()
     record = storage.read_json(str(tmp_path / "run" / "run.json"))
-    assert [unit["status"] for unit in record["units"]] == ["done", "failed", "failed"]
+    assert [unit["status"] for unit in record["units"]] == ["failed", "failed", "done"]
 
 
 def test_no_readable_image_is_said_in_a_sentence(write_config: WriteConfig, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig
     block = ray.remote(num_cpus=free)(lambda: time.sleep(600)).remote()
     try:
         with pytest.raises(UserError, match=r"Loading tiny .* took longer than .* \(2 s\); the cl"):
-            embed_prompts(config.backbones[0], PromptBank(("cat",), ()), ScorerPlan(1, 0, 1), 2)
+            embed_prompts(config.backbones, PromptBank(("cat",), ()), Scorers(1, 0, 1), 2)
     finally:
         ray.cancel(block, force=True)
 
@@ -349,10 +349,9 @@ def test_text_embeddings_stay_in_the_object_store(
 ) -> None:
     config = load_config(write_config())
     bank = PromptBank(("cat", "dog"), ())
-    prompts = embed_prompts(
-        config.backbones[0], bank, plan_scorers(config.resources, 4, {"CPU": 1}), limit=300
-    )
-    assert isinstance(prompts.texts, ray.ObjectRef)
-    texts = ray.get(prompts.texts)
+    prompts = embed_prompts(config.backbones, bank, Scorers(1, 0, 1), limit=300)
+    (reference,) = prompts.texts
+    assert isinstance(reference, ray.ObjectRef)
+    texts = ray.get(reference)["tiny"]
     assert texts.singleton.shape == texts.auxiliary.shape
     assert texts.compound.shape == (0, texts.singleton.shape[1])

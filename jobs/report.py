@@ -1,0 +1,18 @@
+#!/usr/bin/env python
+"""The last stage on its own: the report of what is done so far; needs no Ray.
+
+    ray job submit --working-dir . -- python jobs/report.py [CONFIG]
+
+CONFIG as for run_all.py.
+"""
+
+import sys
+from pathlib import Path
+
+# Where the package is not installed, it lies beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from sparc_dist.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["report", *sys.argv[1:]]))

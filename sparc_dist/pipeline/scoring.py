@@ -1,0 +1,88 @@
+"""Scoring a group: what is missing of units that see a data set's images together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sparc_dist.config import Config
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.embed import embed_prompts
+from sparc_dist.pipeline.map_phase import MapPhase
+from sparc_dist.pipeline.steps import Target
+from sparc_dist.pipeline.unit import Unit
+from sparc_dist.plan import Group
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def score_group(config: Config, group: Group, units: Sequence[Unit]) -> dict[str, str]:
+    """Score what is missing of the units of a data set; gives failures by backbone."""
+    failures: dict[str, str] = {}
+    todo = _todo(units, failures)
+    members = [unit for unit in units if todo.get(unit.backbone.name)]
+    if not members:
+        return failures
+    data = members[0].data
+    limit = config.resources.no_progress_seconds
+    backbones = [unit.backbone for unit in members]
+    prompts = embed_prompts(backbones, data.bank, group.scorers, limit)
+    failures |= prompts.failures
+    targets = {}
+    for unit in members:
+        name = unit.backbone.name
+        if name not in failures:
+            try:
+                targets[name] = Target(unit.layout, unit.scoring(prompts.loaded[name]))
+            except UserError as error:
+                failures[name] = str(error)
+    able = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
+    if able:
+        phase = MapPhase(
+            data.layout,
+            tuple(unit.backbone for unit in able.values()),
+            {name: prompts.loaded[name].image_size for name in able},
+            targets,
+            prompts.texts,
+            config.batch_size,
+        )
+        failures |= _run(phase, group, able, {name: todo[name] for name in able}, limit)
+    return failures
+
+
+def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int]]:
+    """The shards to score under each backbone."""
+    todo = {}
+    for unit in units:
+        try:
+            todo[unit.backbone.name] = unit.todo()
+        except UserError as error:
+            failures[unit.backbone.name] = str(error)
+    return todo
+
+
+def _run(
+    phase: MapPhase,
+    group: Group,
+    units: dict[str, Unit],
+    todo: dict[str, list[int]],
+    limit: float,
+) -> dict[str, str]:
+    """The map phase, watched."""
+    rows: dict[int, list[str]] = defaultdict(list)
+    for name, unit in units.items():
+        left = sum(unit.data.sizes[shard] for shard in todo[name])
+        # All of a group go on at once: together they say as much as one alone.
+        unit.stages.every = SECONDS_BETWEEN_LINES * len(units)
+        unit.stages.start("scoring", unit.data.images, unit.data.images - left)
+        for shard in todo[name]:
+            rows[shard].append(name)
+    failures: dict[str, str] = {}
+    for row in phase.run(dict(sorted(rows.items())), group.scorers, group.decoders, limit):
+        for name in row.done:
+            units[name].stages.watch("scoring", units[name].data.sizes[row.shard])
+            units[name].stages.errors(row.errors)
+        failures = {**row.failures, **failures}
+        if len(failures) == len(units):
+            break
+    return failures

@@ -1,0 +1,68 @@
+"""The stages of a unit: how long they take, how far they are, and who may see it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+from sparc_dist.pipeline.metrics import metrics
+from sparc_dist.pipeline.progress import Progress
+
+
+@dataclass
+class Stages:
+    """Times the stages of a unit, shows their progress, and tells Ray's metrics.
+
+    every: seconds between lines of progress.
+    """
+
+    dataset: str
+    backbone: str
+    images: int
+    every: float = 5.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    worked: dict[str, int] = field(default_factory=dict)
+    _progress: Progress | None = None
+    _started: float = 0.0
+
+    def start(self, stage: str, images: int, done: int = 0) -> None:
+        """A stage begins that looks at ``images`` images, ``done`` of them earlier."""
+        title = f"{self.dataset} × {self.backbone}  {stage.replace('_', ' ')}"
+        self._progress = Progress(title, images, done, self.every)
+        self._started = time.monotonic()
+        self.worked[stage] = 0
+
+    def watch(self, stage: str, images: int) -> None:
+        """Images of a stage are done; 0 images begin it."""
+        if not images:
+            self.start(stage, self.images)
+        if images and self._progress:
+            self._progress.add(images)
+        self.worked[stage] += images
+        self.seconds[stage] = time.monotonic() - self._started
+        metrics().count(
+            {"dataset": self.dataset, "backbone": self.backbone, "stage": stage},
+            images,
+            self.seconds[stage],
+            self.worked[stage],
+        )
+
+    def errors(self, images: int) -> None:
+        """So many images could not be read."""
+        metrics().count_errors({"dataset": self.dataset, "backbone": self.backbone}, images)
+
+    def say(self, text: str) -> None:
+        """A line of its own, beside the progress."""
+        print(f"{self.dataset} × {self.backbone}  {text}", file=sys.stderr, flush=True)
+
+    def summary(self) -> dict[str, dict[str, float | None]]:
+        """``{stage: {images, seconds, images_per_second}}`` of what this start of the run did."""
+        return {
+            stage: {
+                "images": self.worked[stage],
+                "seconds": round(seconds, 3),
+                "images_per_second": round(self.worked[stage] / seconds, 1) if seconds else None,
+            }
+            for stage, seconds in self.seconds.items()
+        }
