@@ -18,6 +18,7 @@ from sparc_dist.weights import find_checkpoint
 RESNET_STRIDE = 32  # pixels of the input to a step of the attention pool
 #: What OpenAI's archives hold beside weights.
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
+_POSITIONS = "visual.positional_embedding"
 
 
 def create_model(config: BackboneConfig) -> Any:
@@ -58,10 +59,13 @@ def _with_weights(config: BackboneConfig, path: str, image_size: int | None) -> 
     # by itself; only the tensors are taken, nothing in the archive is run.
     model = open_clip.create_model(config.model, load_weights=False, **options)
     archive: Any = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
-    state = archive.state_dict()
-    kept = {name: value.float() for name, value in state.items() if name not in _NO_WEIGHTS}
-    resize_pos_embed(kept, model)
-    model.load_state_dict(kept)
+    state = {name: v for name, v in archive.state_dict().items() if name not in _NO_WEIGHTS}
+    if _POSITIONS in state:  # torch interpolates nothing in half precision
+        state[_POSITIONS] = state[_POSITIONS].float()
+    resize_pos_embed(state, model)
+    # What else is in half precision becomes float32 on its way into the model: so the whole of it
+    # is never in memory twice.
+    model.load_state_dict(state)
     return model
 
 

@@ -66,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
         _demo_parser,
         _label_parser,
         _run_parser,
+        _plan_parser,
+        _status_parser,
         _report_parser,
         _datasets_parser,
         _prompts_parser,
@@ -142,6 +144,46 @@ it a small Ray is started here.
         "--only", choices=("score", "reduce"), help="one of the two stages that need Ray"
     )
     _add_overwrite(command)
+
+
+def _plan_parser(group: Any) -> None:
+    text = """\
+Lays the units of CONFIG on what there is, without starting anything, and estimates images a second,
+hours, bytes and money. What there is: the cluster at RAY_ADDRESS, or this machine, or what you say:
+
+  sparc-dist plan --cpus 64 --gpus 8 --memory-gb 512 --nodes 9 --price 1.2
+
+Hours follow from speeds that you should set to those of your machines.
+"""
+    command = _command(group, "plan", commands.plan, "say what a run would take", text)
+    _add_config(command)
+    for name, of in (("cpus", "CPUs"), ("gpus", "GPUs"), ("nodes", "machines")):
+        command.add_argument(f"--{name}", type=_count, metavar="N", help=f"plan for so many {of}")
+    for name, default, of in (
+        ("memory-gb", None, "memory of all machines together"),
+        ("price", None, "price of a machine for an hour"),
+        ("tflops", 12.0, "what a GPU reaches in float32"),
+        ("half-tflops", 40.0, "what a GPU reaches in bf16 or fp16"),
+        ("core-gflops", 30.0, "what a core reaches in float32"),
+        ("decodes", 80.0, "photos a core decodes in a second"),
+    ):
+        shown = "" if default is None else " (default: %(default)s)"
+        command.add_argument(
+            f"--{name}", type=_amount, default=default, metavar="X", help=of + shown
+        )
+
+
+def _status_parser(group: Any) -> None:
+    text = """\
+Says of each unit of a run how many of its images and shards are scored, how many images could not
+be read, and which stage it is in. It reads what lies in storage and nothing else: no Ray, no
+model, from any machine that may read there, while the run goes on or after it.
+
+example:
+  sparc-dist status s3://bucket/runs/pets
+"""
+    command = _command(group, "status", commands.status, "say how far a run is", text)
+    command.add_argument("run", metavar="RUN_URI", help="the run's `output`: a folder or its URL")
 
 
 def _report_parser(group: Any) -> None:
@@ -268,6 +310,20 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
     return value
 
 

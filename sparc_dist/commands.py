@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparc_dist import storage
@@ -16,6 +17,7 @@ from sparc_dist.layout import RunLayout
 
 if TYPE_CHECKING:
     from sparc_dist.outcome import Outcome, Part
+    from sparc_dist.plan import Capacity
     from sparc_dist.report.tables import Results
 
 SHOWN = 20  # images whose classes are printed
@@ -35,12 +37,55 @@ def run(options: Namespace) -> int:
     return _run_config(config, options.overwrite, options.only or "all")
 
 
+def status(options: Namespace) -> int:
+    """sparc-dist status."""
+    from sparc_dist.status import status, to_text
+
+    print(to_text(status(options.run)))
+    return 0
+
+
 def report(options: Namespace) -> int:
     """sparc-dist report."""
     from sparc_dist.report import write_report
 
     config = load_config(find_config(options.config))
     return _show(config.output, write_report(config.output))
+
+
+def plan(options: Namespace) -> int:
+    """sparc-dist plan."""
+    from sparc_dist.datasets.extent import extent_of
+    from sparc_dist.estimate import Speeds, estimate, estimate_text, extents_text
+    from sparc_dist.plan import plan
+
+    config = load_config(find_config(options.config))
+    has = _capacity(options, config)
+    groups = plan(config, {data.name: config.backbones for data in config.datasets}, has)
+    layout = RunLayout(config.output)
+    extents = {data.name: extent_of(data, layout.dataset(data.name)) for data in config.datasets}
+    speeds = Speeds(options.tflops, options.half_tflops, options.core_gflops, options.decodes)
+    print(extents_text(extents))
+    estimates = [estimate(group, extents[group.dataset], has, speeds) for group in groups]
+    print(estimate_text(estimates, has, options.price))
+    return 0
+
+
+def _capacity(options: Namespace, config: Config) -> Capacity:
+    """What to plan for: what the options say, what the cluster has, or what this machine has."""
+    from sparc_dist.plan import this_machine
+
+    given = {"cpus": options.cpus, "gpus": options.gpus, "nodes": options.nodes}
+    given = {name: value for name, value in given.items() if value is not None}
+    if os.environ.get("RAY_ADDRESS") and not given and options.memory_gb is None:
+        from sparc_dist.pipeline.cluster import capacity, cluster
+
+        with cluster(config.resources):
+            has = capacity()
+    else:
+        has = replace(this_machine(options.memory_gb), **given)
+    asked = config.resources
+    return replace(has, cpus=max(has.cpus, asked.cpus or 0), gpus=max(has.gpus, asked.gpus or 0))
 
 
 def label(options: Namespace) -> int:
@@ -105,6 +150,19 @@ def prompts(options: Namespace) -> int:
             print("\n".join(f"  {prompt.text}" for prompt in bank.compound))
         print("\n".join([*notes, told, ""]))
     return 0
+
+
+def backbones(options: Namespace) -> int:
+    """sparc-dist backbones."""
+    from sparc_dist.trial import TITLE, trials
+
+    config = load_config(options.config) if options.config else None
+    print(TITLE, flush=True)
+    failed = False
+    for found in trials(config):
+        print(found, flush=True)
+        failed = failed or isinstance(found, UserError)
+    return 1 if failed else 0
 
 
 def _run_config(config: Config, overwrite: bool, part: Part = "all") -> int:

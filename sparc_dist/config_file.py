@@ -20,6 +20,8 @@ from sparc_dist.filesystems import is_remote
 
 #: The config of a project that has one.
 USUAL = "sparc.yaml"
+#: In the path of the working folder that Ray unpacks for a job.
+RAYS_COPY = "/working_dir_files/"
 
 
 def find_config(path: str | None) -> str:
@@ -53,6 +55,12 @@ def load_config(path: str, output: str | None = None) -> Config:
     if output is not None:
         raw["output"] = os.path.abspath(output) if not is_remote(output) else output
     base = storage.parent(path) if is_remote(path) else str(Path(path).resolve().parent)
+    written = str(raw.get("output") or "")
+    if RAYS_COPY in base and not (is_remote(written) or os.path.isabs(written)):
+        raise UserError(
+            f"{path}: output: {quoted(written)} would lie in the copy of the working folder that "
+            "Ray made for this job and deletes after it; write an absolute path or a URL."
+        )
     return resolve(parse(raw, path), base)
 
 

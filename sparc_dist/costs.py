@@ -116,11 +116,11 @@ def _parameters(module: torch.nn.Module) -> int:
     return sum(values.numel() for values in module.parameters())
 
 
-class _Alive(TorchDispatchMode):
+class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches a computation. most: the bytes of the tensors it made that were alive at once."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.most = 0
         self._alive: WeakSet[torch.UntypedStorage] = WeakSet()
 

@@ -13,6 +13,12 @@ STAGES = ("prompt_statistics", "rank_statistics", "final_scores", "average_preci
 MOST_GROUPS = 64
 
 
+def shard_groups(shards: int) -> list[range]:
+    """Neighbouring shards in at most MOST_GROUPS groups; it depends on their number alone."""
+    size = -(-shards // MOST_GROUPS)
+    return [range(start, min(start + size, shards)) for start in range(0, shards, size)]
+
+
 @dataclass(frozen=True)
 class UnitLayout:
     """One data set under one backbone."""

@@ -8,8 +8,11 @@ follow one another, each on the whole cluster: no two wait for what the other ho
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import torch
 
 from sparc_dist.config import BackboneConfig, Config, ResourcesConfig
 from sparc_dist.costs import Cost, cost_of
@@ -31,6 +34,14 @@ class Capacity:
     memory: float
     object_store: float
     nodes: int = 1
+
+
+def this_machine(memory_gb: float | None = None) -> Capacity:
+    """What a Ray started here would have, or one with so much memory."""
+    memory = (memory_gb or 0) * GB or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # As Ray divides it.
+    store = 0.3 * memory
+    return Capacity(os.cpu_count() or 1, torch.cuda.device_count(), memory - store, store)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from sparc_dist.backbones import Backbone, TextEmbeddings
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.steps import device
+from sparc_dist.pipeline.score import device
 from sparc_dist.pipeline.waiting import result
 from sparc_dist.plan import Scorers
 from sparc_dist.prompts.bank import PromptBank

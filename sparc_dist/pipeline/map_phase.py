@@ -12,7 +12,9 @@ import ray.data
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.layout import DatasetLayout
-from sparc_dist.pipeline.steps import DecodeShard, ScoreShard, Target, WriteShard
+from sparc_dist.pipeline.decode import DecodeShard
+from sparc_dist.pipeline.score import ScoreShard
+from sparc_dist.pipeline.write import Target, WriteShard
 from sparc_dist.plan import Scorers
 
 

@@ -9,8 +9,8 @@ from sparc_dist.config import Config
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import embed_prompts
 from sparc_dist.pipeline.map_phase import MapPhase
-from sparc_dist.pipeline.steps import Target
 from sparc_dist.pipeline.unit import Unit
+from sparc_dist.pipeline.write import Target
 from sparc_dist.plan import Group
 
 SECONDS_BETWEEN_LINES = 5.0

@@ -1,0 +1,46 @@
+"""The first step: a shard's images, read and decoded on a CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparc_dist import storage
+from sparc_dist.filesystems import retries
+from sparc_dist.layout import DatasetLayout
+from sparc_dist.pipeline.telling import telling
+from sparc_dist.pixels import decode_shard
+from sparc_dist.shards import ERRORS
+
+
+@dataclass(frozen=True)
+class DecodeShard:
+    """Manifest → bytes → uint8 squares at the sizes that the row's backbones want."""
+
+    dataset: DatasetLayout
+    sizes: Mapping[str, int]
+
+    @telling
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """One row {shard, backbones} to the same with image_ids, pixels, errors and so on."""
+        start, before = time.perf_counter(), retries()
+        (row,) = batch.to_pylist()
+        rows = storage.read_row_group(self.dataset.images, row["shard"], ["image_id", "uri"])
+        sizes = sorted({self.sizes[name] for name in row["backbones"]})
+        decoded = decode_shard(rows.to_pylist(), sizes)
+        pixels = [decoded.squares[size].reshape(-1).data for size in sizes]
+        return pa.table(
+            {
+                "shard": batch["shard"],
+                "backbones": batch["backbones"],
+                "image_ids": pa.array([decoded.ids], pa.list_(pa.string())),
+                "sizes": pa.array([sizes]),
+                "pixels": pa.array([pixels], pa.list_(pa.large_binary())),
+                "errors": pa.array([decoded.errors], pa.list_(pa.struct(ERRORS))),
+                "retries": [retries() - before],
+                "seconds": [time.perf_counter() - start],
+            }
+        )

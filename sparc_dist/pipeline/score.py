@@ -1,0 +1,119 @@
+"""The second step: a shard under every backbone of a group, on an actor with its models."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+import torch
+from numpy.typing import NDArray
+
+from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
+from sparc_dist.config import BackboneConfig
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.telling import telling
+from sparc_dist.plan import Scorers
+
+#: What became of a shard under one backbone: four matrices, or a failure.
+RESULT = pa.struct(
+    [
+        ("backbone", pa.string()),
+        ("matrices", pa.list_(pa.large_binary())),
+        ("widths", pa.list_(pa.int64())),
+        ("seconds", pa.float64()),
+        ("precision", pa.string()),
+        ("failure", pa.string()),
+    ]
+)
+
+
+def device(scorers: Scorers) -> str:
+    """On a worker: its GPU if it holds a share of one, else the CPU.
+
+    Ray shows a worker only its own GPUs, so "cuda" is always the right one. A cluster may declare
+    GPUs that torch cannot use; the metrics then say that the CPU did the work.
+    """
+    return "cuda" if scorers.gpus and torch.cuda.is_available() else "cpu"
+
+
+class ScoreShard:
+    """An actor that holds the models of a group and scores one shard after the other."""
+
+    def __init__(
+        self,
+        backbones: Sequence[BackboneConfig],
+        texts: Sequence[Any],
+        batch_size: int,
+        scorers: Scorers,
+    ) -> None:
+        """``texts``: references to TextEmbeddings by backbone, as embed_prompts gives them."""
+        torch.set_num_threads(scorers.threads)
+        self._batch_size = batch_size
+        self._scorers: dict[str, Scorer] = {}
+        self._failures: dict[str, str] = {}
+        embedded: dict[str, TextEmbeddings] = {}
+        for part in ray.get(list(texts)):
+            embedded |= part
+        for config in backbones:
+            try:
+                backbone = Backbone(config, device(scorers))
+                self._scorers[config.name] = Scorer(backbone, embedded[config.name])
+            except UserError as error:  # said with every shard: an actor's last words are lost
+                self._failures[config.name] = str(error)
+
+    @telling
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """One row of DecodeShard to one row with results in place of pixels."""
+        count = len(batch["image_ids"][0])
+        buffers = [value.as_buffer() for value in batch["pixels"][0].values]
+        pixels = {
+            size: np.frombuffer(buffer, dtype=np.uint8).reshape(count, size, size, 3)
+            for size, buffer in zip(batch["sizes"][0].as_py(), buffers, strict=True)
+        }
+        shard = batch["shard"][0].as_py()
+        results = [self._result(name, shard, pixels) for name in batch["backbones"][0].as_py()]
+        kept = ("shard", "backbones", "image_ids", "errors", "retries", "seconds")
+        return pa.table(
+            {
+                **{name: batch[name] for name in kept},
+                "results": pa.array([results], pa.list_(RESULT)),
+            }
+        )
+
+    def _result(
+        self, name: str, shard: int, pixels: Mapping[int, NDArray[np.uint8]]
+    ) -> dict[str, Any]:
+        """What one backbone makes of a shard; its failure is not the others'."""
+        start = time.perf_counter()
+        try:
+            if name in self._failures:
+                raise UserError(self._failures[name])
+            scorer = self._scorers[name]
+            own = pixels[scorer.backbone.image_size]
+            parts = self._score(scorer, own)
+            # One shard tells how far scores are from float32; the first, for every run has it.
+            told = scorer.difference(own, self._batch_size) if shard == 0 else None
+        except UserError as error:
+            self._failures[name] = str(error)
+            return {"backbone": name, "failure": str(error)}
+        return {
+            "backbone": name,
+            "matrices": [part.tobytes() for part in parts],
+            "widths": [part.shape[1] for part in parts],
+            "seconds": time.perf_counter() - start,
+            "precision": json.dumps(told),
+        }
+
+    def _score(self, scorer: Scorer, pixels: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
+        """Singleton, auxiliary and compound scores and embeddings, each (n, ·)."""
+        if not len(pixels):
+            # The widths of the tables must hold for a shard without one good image too.
+            blank = np.zeros((1, *pixels.shape[1:]), dtype=np.uint8)
+            return [part[:0] for part in self._score(scorer, blank)]
+        scores, embedding = scorer.score(pixels, self._batch_size)
+        return [scores.singleton, scores.auxiliary, scores.compound, embedding]

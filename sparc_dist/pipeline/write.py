@@ -1,0 +1,76 @@
+"""The last step: a shard's scores and errors to storage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparc_dist.core.debias import Scores
+from sparc_dist.errors import UserError
+from sparc_dist.filesystems import retries
+from sparc_dist.layout import UnitLayout
+from sparc_dist.markers import Scoring
+from sparc_dist.pipeline.telling import telling
+from sparc_dist.shards import scores_table, write_shard
+
+FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a unit's scores go, and by what they were made."""
+
+    unit: UnitLayout
+    scoring: Scoring
+
+
+@dataclass(frozen=True)
+class WriteShard:
+    """A shard's scores and errors under each backbone to storage; their markers last."""
+
+    targets: Mapping[str, Target]
+
+    @telling
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """One row of ScoreShard to one row {shard, done, failures, errors}."""
+        (row,) = batch.to_pylist()
+        done, failures = [], []
+        for result in row["results"]:
+            name = result["backbone"]
+            try:
+                if result["failure"] is not None:
+                    raise UserError(result["failure"])
+                self._write(row, result, self.targets[name])
+                done.append(name)
+            except UserError as error:
+                failures.append({"backbone": name, "failure": str(error)})
+        return pa.table(
+            {
+                "shard": batch["shard"],
+                "done": pa.array([done], pa.list_(pa.string())),
+                "failures": pa.array([failures], pa.list_(FAILURE)),
+                "errors": [len(row["errors"])],
+            }
+        )
+
+    def _write(self, row: dict[str, Any], result: dict[str, Any], target: Target) -> None:
+        before = retries()
+        ids = row["image_ids"]
+        singleton, auxiliary, compound, embedding = (
+            np.frombuffer(content, dtype=np.float32).reshape(len(ids), width)
+            for content, width in zip(result["matrices"], result["widths"], strict=True)
+        )
+        table = scores_table(ids, Scores(singleton, auxiliary, compound), embedding)
+        marker = write_shard(target.unit, row["shard"], table, row["errors"], target.scoring)
+        replace(
+            marker,
+            # Of what reading the images took, each unit of a group counts all.
+            retries=row["retries"] + retries() - before,
+            seconds={"decode": row["seconds"], "score": result["seconds"]},
+            precision=json.loads(result["precision"]),
+        ).write(target.unit)

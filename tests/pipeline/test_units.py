@@ -1,0 +1,104 @@
+"""Many units at once: the same bytes as one alone, on any machine, without waiting for ever."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sparc_dist.config_file import load_config
+from sparc_dist.layout import RunLayout
+from sparc_dist.markers import Marker
+from sparc_dist.outcome import Outcome
+from sparc_dist.run import run
+from tests.command import outcome_hashes, sparc_dist
+
+NINE = [f"tiny-{number}" for number in range(9)]
+
+
+def several(original: Path, folder: Path, names: list[str], **resources: Any) -> str:
+    """The config of the finished run with its backbone under several names."""
+    config = yaml.safe_load((original / "config.yaml").read_text())
+    config["backbones"] = [{"name": name, "model": "sparc-tiny"} for name in names]
+    config["resources"] = resources
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def all_equal(original: Path, folder: Path, names: list[str]) -> bool:
+    expected = outcome_hashes(original / "run")
+    return all(outcome_hashes(folder / "run", f"scenes/{name}") == expected for name in names)
+
+
+def looks(folder: Path, names: list[str]) -> int:
+    """How often the first shard's images were decoded: units that share a look tell the same
+    time of it, to the last digit.
+    """
+    data = RunLayout(str(folder / "run")).dataset("scenes")
+    markers = [Marker.read(data.unit(name), 0) for name in names]
+    return len({marker.seconds["decode"] for marker in markers if marker})
+
+
+def test_nine_units_on_one_cpu_end_and_look_at_each_image_once(
+    original: Path, tmp_path: Path
+) -> None:
+    done = sparc_dist("run", several(original, tmp_path, NINE, cpus=1))
+    assert done.returncode == 0, done.stderr
+    assert all_equal(original, tmp_path, NINE)
+    for name in NINE:
+        assert f"scenes × {name}  scoring  60/60 images" in done.stderr
+    assert looks(tmp_path, NINE) == 1
+
+
+def test_groups_on_shares_of_gpus_change_no_byte(original: Path, tmp_path: Path) -> None:
+    names = NINE[:5]
+    path = several(original, tmp_path, names, backbones_per_scorer=3, gpus_per_scorer=0.5)
+    outcome: Outcome = run(load_config(path))
+    assert not outcome.failures
+    assert list(outcome.metrics) == [("scenes", name) for name in names]
+    assert all_equal(original, tmp_path, names)
+    assert looks(tmp_path, names) == 2
+
+
+def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_path: Path) -> None:
+    names = NINE[:3]
+    path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)
+    for name, lost in zip(names, ([0, 1], [1, 5], []), strict=True):
+        unit = tmp_path / "run" / "scenes" / name
+        shutil.copytree(original / "run" / "scenes" / "tiny", unit)
+        (unit / "metrics.json").unlink()
+        for shard in lost:
+            (unit / "done" / f"{shard:05d}.json").unlink()
+            (unit / "scores" / f"{shard:05d}.parquet").unlink()
+    for name in ("images.parquet", "prompts.parquet", "dataset.json"):
+        shutil.copy(original / "run" / "scenes" / name, tmp_path / "run" / "scenes" / name)
+    record = json.loads((original / "run" / "run.json").read_text())
+    config = load_config(path)
+    record |= {"config": config.identity(), "units": []}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    outcome = run(config)
+    assert not outcome.failures
+    assert all_equal(original, tmp_path, names)
+    scored = [
+        outcome.metrics["scenes", name]["stages"].get("scoring", {}).get("images") for name in names
+    ]
+    assert scored == [20, 20, None]
+
+
+def test_the_two_stages_on_their_own(original: Path, tmp_path: Path) -> None:
+    names = NINE[:2]
+    config = load_config(several(original, tmp_path, names, scorers=1, gpus_per_scorer=0))
+    outcome = run(config, part="reduce")
+    assert "6 of the 6 shards" in outcome.failures["scenes", names[0]]
+    assert "score them first" in outcome.failures["scenes", names[1]]
+    outcome = run(config, part="score")
+    assert not outcome.failures
+    assert not outcome.metrics
+    assert not list((tmp_path / "run" / "scenes").glob("*/final"))
+    outcome = run(config, part="reduce")
+    assert not outcome.failures
+    assert all_equal(original, tmp_path, names)

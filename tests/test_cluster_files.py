@@ -1,0 +1,344 @@
+"""cluster.yaml, jobs/rayjob.yaml and jobs/Dockerfile: whoever reads them will take them, and they
+keep what they promise: exact versions, no keys, nothing open, nothing running when idle.
+
+No cloud is asked. What Ray, Amazon and KubeRay accept is known from code and schemas that are here.
+"""
+
+import re
+import shlex
+import socket
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import botocore.validate
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from ray.autoscaler._private.kuberay import autoscaling_config as kuberay
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
+from ray.scripts.scripts import start as ray_start
+
+from sparc_dist.config import Config
+from sparc_dist.config_file import parse
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FILES = ("cluster.yaml", "jobs/rayjob.yaml", "jobs/Dockerfile")
+TEXTS = {name: (ROOT / name).read_text() for name in FILES}
+CLUSTER: dict[str, Any] = yaml.safe_load(TEXTS["cluster.yaml"])
+NODE_TYPES: dict[str, dict[str, Any]] = CLUSTER["available_node_types"]
+WORKERS = {name: node for name, node in NODE_TYPES.items() if name != CLUSTER["head_node_type"]}
+ACCOUNT, CONFIG_MAP, JOB = yaml.safe_load_all(TEXTS["jobs/rayjob.yaml"])
+RAY_CLUSTER: dict[str, Any] = JOB["spec"]["rayClusterSpec"]
+HEAD: dict[str, Any] = RAY_CLUSTER["headGroupSpec"]
+GROUPS: list[dict[str, Any]] = RAY_CLUSTER["workerGroupSpecs"]
+RAY_PODS: list[dict[str, Any]] = [group["template"]["spec"] for group in (HEAD, *GROUPS)]
+PODS = [*RAY_PODS, JOB["spec"]["submitterPodTemplate"]["spec"]]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a test of files has no business on a network")
+
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def images() -> Iterator[str]:
+    """Every container image that is named, wherever it stands."""
+    yield from re.findall(r"(?m)^FROM (\S+)", TEXTS["jobs/Dockerfile"])
+    yield from (pod["containers"][0]["image"] for pod in PODS)
+    cluster = AutoscalingConfig(CLUSTER, skip_content_hash=True)
+    yield from (cluster.get_docker_config(name)["image"] for name in NODE_TYPES)
+
+
+def started(commands: str) -> dict[str, Any]:
+    """The options of ``ray start`` as Ray itself understands them."""
+    (line,) = [command for command in CLUSTER[commands] if "ray start" in command]
+    words = shlex.split(line.partition("ray start")[2])
+    options: dict[str, Any] = ray_start.make_context("start", words).params
+    return options
+
+
+def test_ray_accepts_the_cluster() -> None:
+    config = prepare_config(CLUSTER)
+    validate_config(config)
+    assert config["max_workers"] == sum(node["max_workers"] for node in WORKERS.values())
+
+
+@pytest.mark.parametrize("name", NODE_TYPES)
+def test_amazon_knows_every_field_of_a_machine(name: str) -> None:
+    launch = botocore.session.get_session().get_service_model("ec2").operation_model("RunInstances")
+    machine = NODE_TYPES[name]["node_config"]
+    counted = machine | {"MinCount": 1, "MaxCount": 1}
+    botocore.validate.validate_parameters(counted, launch.input_shape)
+    assert machine["InstanceType"] in launch.input_shape.members["InstanceType"].enum
+    assert re.fullmatch("ami-[0-9a-f]{17}", machine["ImageId"])
+
+
+@pytest.mark.parametrize("name", NODE_TYPES)
+def test_a_machine_is_encrypted_and_its_role_is_not_for_everyone(name: str) -> None:
+    machine = NODE_TYPES[name]["node_config"]
+    (disk,) = (device["Ebs"] for device in machine["BlockDeviceMappings"])
+    assert disk["Encrypted"]
+    assert disk["DeleteOnTermination"]
+    assert disk["VolumeSize"] >= 200
+    assert machine["MetadataOptions"]["HttpTokens"] == "required"
+    profiles = [node["node_config"]["IamInstanceProfile"]["Name"] for node in WORKERS.values()]
+    head = NODE_TYPES[CLUSTER["head_node_type"]]["node_config"]["IamInstanceProfile"]["Name"]
+    assert head not in profiles, "workers need not start machines"
+
+
+def test_workers_on_aws_come_from_nothing_and_go() -> None:
+    assert NODE_TYPES[CLUSTER["head_node_type"]]["resources"] == {"CPU": 0}
+    assert any(node["resources"].get("GPU") for node in WORKERS.values())
+    assert any(not node["resources"].get("GPU") for node in WORKERS.values())
+    for node in WORKERS.values():
+        assert node["min_workers"] == 0 < node["max_workers"]
+        assert node["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert CLUSTER["provider"]["cache_stopped_nodes"] is False
+
+
+def test_no_port_is_opened_on_aws() -> None:
+    assert "security_group" not in CLUSTER["provider"]
+    assert started("head_start_ray_commands")["dashboard_host"] == "127.0.0.1"
+
+
+def test_ray_is_started_with_its_disk_and_its_autoscaler_and_without_telemetry() -> None:
+    head, worker = started("head_start_ray_commands"), started("worker_start_ray_commands")
+    assert head["head"]
+    assert head["disable_usage_stats"]
+    assert head["autoscaling_config"] == "~/ray_bootstrap_config.yaml"
+    assert worker["address"] == f"$RAY_HEAD_IP:{head['port']}"
+    assert head["object_manager_port"] == worker["object_manager_port"]
+    spill = head["object_spilling_directory"]
+    assert spill == worker["object_spilling_directory"]
+    assert f"mkdir -p {spill}" in CLUSTER["setup_commands"]
+
+
+def test_every_node_on_aws_has_the_token_and_the_project() -> None:
+    assert "-e RAY_AUTH_MODE=token" in CLUSTER["docker"]["run_options"]
+    assert CLUSTER["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    (mounted,) = (there for there, here in CLUSTER["file_mounts"].items() if here == ".")
+    assert any("install" in command and mounted in command for command in CLUSTER["setup_commands"])
+    region = CLUSTER["provider"]["region"]
+    assert f"-e AWS_REGION={region}" in CLUSTER["docker"]["run_options"]
+
+
+def test_images_have_the_very_version_of_ray() -> None:
+    (demanded,) = (r for r in map(Requirement, PROJECT["dependencies"]) if r.name == "ray")
+    for image in images():
+        found = re.fullmatch(r"[\w./-]+:(?:[\w.]+-ray)?(\d+\.\d+\.\d+)(?:-py3(\d+)-\w+)?", image)
+        assert found, image
+        assert found[1] == RAY_CLUSTER["rayVersion"]
+        assert found[1] in demanded.specifier
+        if found[2]:
+            assert f"3.{found[2]}" in SpecifierSet(PROJECT["requires-python"])
+    assert f"ray[default]=={RAY_CLUSTER['rayVersion']}" in TEXTS["cluster.yaml"]
+    built = {tag for text in TEXTS.values() for tag in re.findall(r"/sparc-dist:(\S+)", text)}
+    assert built == {f"{PROJECT['version']}-ray{RAY_CLUSTER['rayVersion']}"}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r":latest\b",
+        r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
+        r"(?i)(secret_access_key|access_key_id|session_token|password)",
+        r"RAY_AUTH_TOKEN\b",
+        "PRIVATE KEY",
+        "(?m)^kind: Secret",
+        r"0\.0\.0\.0",
+        "NodePort|LoadBalancer|hostNetwork|hostPath|privileged",
+        "(?i)RAY_AUTH_MODE=disabled|mode: disabled",
+    ],
+)
+def test_what_must_not_be_in_a_file(name: str, pattern: str) -> None:
+    assert not re.search(pattern, TEXTS[name])
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "jobs/rayjob.yaml"])
+def test_three_places_are_to_be_edited(name: str) -> None:
+    assert sorted(set(re.findall(r"# EDIT (\d)", TEXTS[name]))) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_scripts_that_a_file_names_are_here(name: str) -> None:
+    named = set(re.findall(r"\bjobs/[\w.]+", TEXTS[name]))
+    assert all((ROOT / path).is_file() for path in named), named
+    assert name.endswith("file") or "jobs/run_all.py" in named
+
+
+def test_what_the_image_is_made_of_is_here() -> None:
+    copied = re.findall(r"(?m)^COPY --chown=\S+ (.+) \S+$", TEXTS["jobs/Dockerfile"])
+    assert all((ROOT / path).exists() for line in copied for path in line.split())
+    (folder,) = re.findall(r"(?m)^WORKDIR (\S+)$", TEXTS["jobs/Dockerfile"])
+    assert shlex.split(JOB["spec"]["entrypoint"])[1] == f"{folder}/jobs/run_all.py"
+
+
+def fields(*required: str, **known: Any) -> dict[str, Any]:
+    """A JSON schema: an object with no other fields than these."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": known,
+    }
+
+
+TEXT, TRUTH, COUNT = {"type": "string"}, {"type": "boolean"}, {"type": "integer", "minimum": 0}
+WORDS = {"type": "object", "additionalProperties": TEXT}
+ANY = {"type": "object"}
+LIST = {"type": "array", "items": ANY, "minItems": 1}
+QUANTITIES = fields("requests", "limits", requests=WORDS, limits=WORDS)
+LOCKS = fields(allowPrivilegeEscalation=TRUTH, capabilities=fields(drop={"type": "array"}))
+CONTAINER = fields(
+    "name",
+    "image",
+    **dict.fromkeys(("name", "image", "workingDir"), TEXT),
+    **dict.fromkeys(("env", "volumeMounts"), LIST),
+    resources=QUANTITIES,
+    securityContext=LOCKS,
+)
+POD = fields(
+    "spec",
+    metadata=fields(labels=WORDS, annotations=WORDS),
+    spec=fields(
+        "containers",
+        serviceAccountName=TEXT,
+        automountServiceAccountToken=TRUTH,
+        securityContext=fields(runAsNonRoot=TRUTH, runAsUser=COUNT, seccompProfile=WORDS),
+        nodeSelector=WORDS,
+        tolerations=LIST,
+        containers={"type": "array", "items": CONTAINER, "minItems": 1},
+        volumes=LIST,
+        # The second autoscaler, Ray's default, wants it unset or Never.
+        restartPolicy={"const": "Never"},
+    ),
+)
+GROUP = {"labels": WORDS, "rayStartParams": WORDS, "template": POD}
+#: KubeRay publishes its schema with its operator and on no package index. This is the part of it
+#: that is used here, in our own words, from ``apis/ray/v1/{rayjob,raycluster}_types.go`` and
+#: ``controllers/ray/utils/validation.go`` of KubeRay 1.6 and the API reference in Ray's
+#: documentation; of pods, from Kubernetes' own. Fields not listed are not wrong, only unknown here.
+RAY_JOB = fields(
+    "apiVersion",
+    "kind",
+    "metadata",
+    "spec",
+    apiVersion={"const": "ray.io/v1"},
+    kind={"const": "RayJob"},
+    metadata=fields("name", name={"pattern": "^[a-z]([-a-z0-9]{0,45}[a-z0-9])?$"}),
+    spec=fields(
+        "entrypoint",
+        "rayClusterSpec",
+        entrypoint=TEXT,
+        submissionMode={"enum": ["K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"]},
+        backoffLimit=COUNT,
+        activeDeadlineSeconds=COUNT,
+        shutdownAfterJobFinishes=TRUTH,
+        ttlSecondsAfterFinished=COUNT,
+        submitterPodTemplate=POD,
+        rayClusterSpec=fields(
+            "headGroupSpec",
+            "rayVersion",  # where there is a token
+            rayVersion=TEXT,
+            authOptions=fields(mode={"enum": ["disabled", "token"]}, secretName=TEXT),
+            enableInTreeAutoscaling=TRUTH,
+            autoscalerOptions=fields(
+                idleTimeoutSeconds=COUNT,
+                resources=QUANTITIES,
+                securityContext=LOCKS,
+                upscalingMode={"enum": ["Default", "Aggressive", "Conservative"]},
+            ),
+            headGroupSpec=fields("template", serviceType=TEXT, **GROUP),
+            workerGroupSpecs={
+                "type": "array",
+                "items": fields(
+                    "groupName",
+                    "template",
+                    groupName=TEXT,
+                    **dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), COUNT),
+                    **GROUP,
+                ),
+            },
+        ),
+    ),
+)
+
+
+def test_kuberay_knows_every_field_of_the_job() -> None:
+    jsonschema.validate(JOB, RAY_JOB)
+    assert (ACCOUNT["kind"], CONFIG_MAP["kind"]) == ("ServiceAccount", "ConfigMap")
+
+
+def test_ray_scales_the_job_from_nothing() -> None:
+    """What Ray's autoscaler makes of the groups."""
+    named = {"metadata": {"name": "sparc", "namespace": "default"}, "spec": RAY_CLUSTER}
+    groups = kuberay._derive_autoscaling_config_from_ray_cr(named)["available_node_types"]
+    head = groups.pop("headgroup")
+    assert head["resources"]["CPU"] == 0
+    assert sorted(node["resources"].get("GPU", 0) for node in groups.values()) == [0, 1]
+    assert all(node["min_workers"] == 0 < node["max_workers"] for node in groups.values())
+    assert RAY_CLUSTER["enableInTreeAutoscaling"] is True
+    asked = run_config().resources
+    for kind, wanted in (("GPU", asked.gpus), ("CPU", asked.cpus)):
+        most = sum(n["max_workers"] * n["resources"].get(kind, 0) for n in groups.values())
+        assert 0 < (wanted or 0) <= most
+
+
+def run_config() -> Config:
+    return parse(yaml.safe_load(CONFIG_MAP["data"]["sparc.yaml"]), "sparc.yaml")
+
+
+def test_the_run_of_the_job_is_right_and_is_found() -> None:
+    assert run_config().output.startswith("s3://")
+    (volume,) = (v["name"] for v in RAY_PODS[0]["volumes"] if "configMap" in v)
+    (folder,) = (
+        mount["mountPath"]
+        for mount in RAY_PODS[0]["containers"][0]["volumeMounts"]
+        if mount["name"] == volume
+    )
+    assert RAY_PODS[0]["volumes"][1]["configMap"]["name"] == CONFIG_MAP["metadata"]["name"]
+    assert shlex.split(JOB["spec"]["entrypoint"])[2] == f"{folder}/sparc.yaml"
+
+
+def test_the_job_leaves_no_cluster_and_demands_a_token() -> None:
+    assert JOB["spec"]["shutdownAfterJobFinishes"] is True
+    assert RAY_CLUSTER["authOptions"] == {"mode": "token"}
+    assert HEAD["serviceType"] == "ClusterIP"
+    assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in RAY_PODS[0]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize("pod", PODS, ids=["head", "score", "decode", "submitter"])
+def test_a_pod_has_no_rights_and_the_memory_it_asks_for(pod: dict[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    for held in (container, RAY_CLUSTER["autoscalerOptions"]):
+        assert held["securityContext"]["allowPrivilegeEscalation"] is False
+        assert held["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert held["resources"]["requests"] == held["resources"]["limits"]
+        assert "memory" in held["resources"]["limits"]
+    # Kubernetes' own token is for the autoscaler alone, which lives in the head's pod.
+    assert pod.get("automountServiceAccountToken", True) is (pod is RAY_PODS[0])
+
+
+@pytest.mark.parametrize("group", [HEAD, *GROUPS], ids=["head", "score", "decode"])
+def test_a_pod_of_ray_has_its_role_and_its_disk(group: dict[str, Any]) -> None:
+    pod = group["template"]["spec"]
+    assert pod["serviceAccountName"] == ACCOUNT["metadata"]["name"]
+    (spill,) = (v for v in pod["volumes"] if "emptyDir" in v)
+    mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+    options = [f"--{name}={value}" for name, value in group["rayStartParams"].items()]
+    known = ray_start.make_context("start", options).params
+    assert mounts[spill["name"]] == known["object_spilling_directory"]
