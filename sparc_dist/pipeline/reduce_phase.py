@@ -31,7 +31,7 @@ from sparc_dist.core.fusion import Fusion, Method
 from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
 from sparc_dist.filesystems import retries
 from sparc_dist.fusion_file import write_fusion
-from sparc_dist.layout import MOST_GROUPS, STAGES
+from sparc_dist.layout import STAGES, shard_groups
 from sparc_dist.pipeline.waiting import result, stalled
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.shards import METHODS, UnitShards, final_table
@@ -169,12 +169,10 @@ def _remote(work: Callable[..., Any], returns: int = 1) -> Any:
 
 
 def _groups(shards: int, key: str) -> list[Group]:
-    """Neighbouring shards in at most MOST_GROUPS groups."""
-    size = -(-shards // MOST_GROUPS)
-    starts = range(0, shards, size)
-    ranges = [range(start, min(start + size, shards)) for start in starts]
+    """The groups of so many shards."""
     return [
-        Group(number, part, f"{key}:{part.start}:{part.stop}") for number, part in enumerate(ranges)
+        Group(number, part, f"{key}:{part.start}:{part.stop}")
+        for number, part in enumerate(shard_groups(shards))
     ]
 
 
