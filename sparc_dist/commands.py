@@ -82,10 +82,10 @@ def _capacity(options: Namespace, config: Config) -> Capacity:
 
         with cluster(config.resources):
             has = capacity()
-    else:
-        has = replace(this_machine(options.memory_gb), **given)
-    asked = config.resources
-    return replace(has, cpus=max(has.cpus, asked.cpus or 0), gpus=max(has.gpus, asked.gpus or 0))
+            asked = config.resources
+            cpus, gpus = max(has.cpus, asked.cpus or 0), max(has.gpus, asked.gpus or 0)
+            return replace(has, cpus=cpus, gpus=gpus)
+    return replace(this_machine(options.memory_gb), **given)
 
 
 def label(options: Namespace) -> int:

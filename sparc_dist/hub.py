@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import queue
+import re
 import socket
 import threading
 import urllib.request
@@ -16,7 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import open_clip
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import RemoteEntryNotFoundError
 from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 
 from sparc_dist.config import OPENAI, BackboneConfig
@@ -37,11 +39,13 @@ def find_tagged(config: BackboneConfig) -> str:
         if isinstance(found, str):
             return found
     obstacle = _obstacle()
-    if obstacle is None:
+    for file in files if obstacle is None else ():
         try:
-            return str(open_clip.download_pretrained(tag))
+            return hf_hub_download(repository, file)
         except Exception as error:  # the client's own, and those of all that lies below it
             obstacle = f"the hub does not give them ({_reason(error)})"
+            if not isinstance(error, RemoteEntryNotFoundError):
+                break  # whatever it is, it is not that file's name
     openai = dict(OPENAI.values()).get(config.model)
     if (config.weights or "").lower() == "openai" and openai:
         remedy = f"put OpenAI's {openai} on every node and name its folder under `weights_folder`"
@@ -72,8 +76,8 @@ def create_tokenizer(config: BackboneConfig) -> Any:
     except Exception as error:  # transformers' own, and those of all that lies below it
         obstacle = obstacle or f"the hub does not give it ({_reason(error)})"
         raise UserError(
-            f"{about} is not on this node, and {obstacle}; run `hf download {repository}` where "
-            f"the hub answers and copy {constants.HF_HUB_CACHE} from there to every node."
+            f"{about} is not on this node, and {obstacle}; run `sparc-dist backbones` where the "
+            f"hub answers, and copy {constants.HF_HUB_CACHE} from there to every node."
         ) from None
 
 
@@ -137,5 +141,6 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The client's words on one line; the URLs of its stores are signed."""
-    return " ".join(map(without_secrets, str(error).split()))[:200]
+    """What lies behind an error of the client, on one line; the URLs of its stores are signed."""
+    words = " ".join(str(error.__cause__ or error).split())
+    return re.sub(r"\w+://\S+", lambda url: without_secrets(url[0]), words)[:200]

@@ -25,6 +25,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from ray.scripts.scripts import start as ray_start
 
+from sparc_dist import __version__
 from sparc_dist.config import Config
 from sparc_dist.config_file import parse
 
@@ -144,7 +145,7 @@ def test_images_have_the_very_version_of_ray() -> None:
             assert f"3.{found[2]}" in SpecifierSet(PROJECT["requires-python"])
     assert f"ray[default]=={RAY_CLUSTER['rayVersion']}" in TEXTS["cluster.yaml"]
     built = {tag for text in TEXTS.values() for tag in re.findall(r"/sparc-dist:(\S+)", text)}
-    assert built == {f"{PROJECT['version']}-ray{RAY_CLUSTER['rayVersion']}"}
+    assert built == {f"{__version__}-ray{RAY_CLUSTER['rayVersion']}"}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 from ray.autoscaler.sdk import request_resources
+from ray.exceptions import RayError
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
@@ -50,11 +51,18 @@ def _join(quiet: dict[str, Any]) -> None:
     address = os.environ["RAY_ADDRESS"]
     try:
         _knock(address)
-        ray.init(runtime_env={"env_vars": known} if known else None, **quiet)
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise UserError(
             f"There is no Ray to join at RAY_ADDRESS={address} ({type(error).__name__}); start "
             "it, correct the address, or unset it to start a small one here."
+        ) from None
+    try:
+        ray.init(runtime_env={"env_vars": known} if known else None, **quiet)
+    except (OSError, RuntimeError, RayError) as error:
+        raise UserError(
+            f"What answers at RAY_ADDRESS={address} cannot be joined ({type(error).__name__}); if "
+            "it is a Ray that asks for a token, set RAY_AUTH_MODE=token and put its token into "
+            "~/.ray/auth_token; else correct the address."
         ) from None
 
 
@@ -96,11 +104,12 @@ def asked(resources: ResourcesConfig) -> Iterator[Capacity]:
     """What there is to plan with: what the cluster has, or will have because we ask for it.
 
     An autoscaling cluster may start without a single worker. Once one of each kind has come the
-    work can begin; the others join it.
+    work can begin; the others join it. A Ray of our own does not grow.
     """
     wanted = Capacity(resources.cpus or 0, resources.gpus or 0, 0, 0)
     has = capacity()
-    if has.cpus >= wanted.cpus and has.gpus >= wanted.gpus:
+    enough = has.cpus >= wanted.cpus and has.gpus >= wanted.gpus
+    if enough or not os.environ.get("RAY_ADDRESS"):
         yield has
         return
     request_resources(int(wanted.cpus), [{"GPU": 1}] * int(wanted.gpus))

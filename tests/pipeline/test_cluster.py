@@ -5,11 +5,18 @@ import sys
 
 def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
     program = (
-        "import ray\n"
+        "import os, ray\n"
         "from sparc_dist.config import ResourcesConfig\n"
-        "from sparc_dist.pipeline.cluster import cluster\n"
+        "from sparc_dist.errors import UserError\n"
+        "from sparc_dist.pipeline.cluster import asked, cluster\n"
         "with cluster(ResourcesConfig(cpus=3)):\n"
         "    print(ray.cluster_resources()['CPU'])\n"
+        "    os.environ['RAY_ADDRESS'] = 'as if it were a cluster that grows'\n"
+        "    try:\n"
+        "        with asked(ResourcesConfig(gpus=8, no_progress_seconds=1)):\n"
+        "            print('without a GPU?')\n"
+        "    except UserError as error:\n"
+        "        print(error)\n"
         "print(ray.is_initialized())\n"
     )
     done = subprocess.run(
@@ -20,7 +27,9 @@ def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
         timeout=120,
         check=False,
     )
-    assert done.stdout == "3.0\nFalse\n"
+    cpus, told, running = done.stdout.splitlines()
+    assert (cpus, running) == ("3.0", "False")
+    assert told.startswith("resources asks for 0 CPUs and 8 GPUs; the cluster has 3 and 0, and no")
     assert "logging.cc" not in done.stderr
     assert "Started a local Ray" not in done.stderr
 
