@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,10 @@ from sparc_dist.core.debias import Scores
 from sparc_dist.demo import model as tiny
 from sparc_dist.errors import UserError
 from sparc_dist.prompts.bank import PromptBank
+
+# Some machines declare AMX and end the process that uses it, as bf16 on the CPU would. Read by
+# oneDNN at its first product; whoever knows their machine may set it to more.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 Float32 = NDArray[np.float32]
 TEXT_BATCH = 256

@@ -60,7 +60,8 @@ def find_tagged(config: BackboneConfig) -> str:
 
 def create_tokenizer(config: BackboneConfig) -> Any:
     """The tokenizer of a model: CLIP's comes with open_clip, SigLIP's and others' from the hub."""
-    repository = open_clip.get_model_config(config.model)["text_cfg"].get("hf_tokenizer_name")
+    known = open_clip.get_model_config(config.model) or {"text_cfg": {}}
+    repository = known["text_cfg"].get("hf_tokenizer_name")
     if not repository:
         return open_clip.get_tokenizer(config.model)
     about = f"Backbone {config.name}: the tokenizer {repository} of {config.model}"

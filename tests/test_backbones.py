@@ -245,3 +245,25 @@ def test_openais_archive_under_a_model_without_quickgelu_is_refused(openai_form:
     config = BackboneConfig(name="r", model="RN50", weights=str(openai_form))
     with pytest.raises(UserError, match="write model: RN50-quickgelu"):
         Backbone(config)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_lower_precision_gives_float32_scores_near_those_of_float32(precision: str) -> None:
+    config = BackboneConfig.model_validate(
+        {"name": "half", "model": "sparc-tiny", "precision": precision}
+    )
+    half, full = Backbone(config), Backbone(BackboneConfig(name="tiny", model="sparc-tiny"))
+    bank = PromptBank(CLASSES, ())
+    pixels = noise(4, half.image_size)
+    scorer = Scorer(half, half.embed(bank))
+    scores, embedding = scorer.score(pixels, 2)
+    exact, _ = Scorer(full, full.embed(bank)).score(pixels, 2)
+    assert scores.singleton.dtype == embedding.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-6)
+    told = scorer.difference(pixels, 2)
+    assert told is not None
+    found = [np.abs(scores.singleton - exact.singleton), np.abs(scores.auxiliary - exact.auxiliary)]
+    assert told["largest_difference"] == pytest.approx(np.max(found), abs=1e-6)
+    assert told["mean_difference"] == pytest.approx(np.mean(found), abs=1e-6)
+    assert told["largest_difference"] > 0
+    assert Scorer(full, full.embed(bank)).difference(pixels, 2) is None

@@ -14,6 +14,7 @@ from sparc_dist.config_file import load_config
 from sparc_dist.layout import RunLayout
 from sparc_dist.markers import Marker
 from sparc_dist.outcome import Outcome
+from sparc_dist.report import write_report
 from sparc_dist.run import run
 from tests.command import outcome_hashes, sparc_dist
 
@@ -96,7 +97,11 @@ def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_p
 
 def test_the_two_stages_on_their_own(original: Path, tmp_path: Path) -> None:
     names = NINE[:2]
-    config = load_config(several(original, tmp_path, names, scorers=1, gpus_per_scorer=0))
+    path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)
+    raw = json.loads(Path(path).read_text())
+    raw["backbones"].append({"name": "half", "model": "sparc-tiny", "precision": "bf16"})
+    Path(path).write_text(json.dumps(raw))
+    config = load_config(path)
     outcome = run(config, part="reduce")
     assert "6 of the 6 shards" in outcome.failures["scenes", names[0]]
     assert "score them first" in outcome.failures["scenes", names[1]]
@@ -107,3 +112,11 @@ def test_the_two_stages_on_their_own(original: Path, tmp_path: Path) -> None:
     outcome = run(config, part="reduce")
     assert not outcome.failures
     assert all_equal(original, tmp_path, names)
+    # A lower precision says how far it is from float32; that is small, but not nothing.
+    told = outcome.metrics["scenes", "half"]["precision"]
+    assert (told["precision"], told["images"]) == ("bf16", 10)
+    assert 0 < told["mean_difference"] < told["largest_difference"] < 0.05
+    assert "precision" not in outcome.metrics["scenes", names[0]]
+    remarks = write_report(str(tmp_path / "run")).remarks()
+    said = "scenes × half: scored in bf16; on 10 images its scores differ from float32 by"
+    assert any(remark.startswith(said) for remark in remarks)
