@@ -280,15 +280,31 @@ and, when there are labels, DIR/metrics.json. Two forms:
 
 def _bench_parser(group: Any) -> None:
     text = """\
-Makes up the scores of 2,000 images for 80 classes and 1,500 compound prompts, reduces them with
-the pipeline on Ray and with straightforward NumPy in memory, checks that both agree, and prints
-the two times with their ratio. Machines differ and are shared: compare ratios, not times.
+Times parts of the pipeline beside something to compare them with, on this machine's CPUs, and
+prints ratios: machines differ and are shared, so a time by itself says little. All, or those named:
+
+  reduce  the reduce on Ray, from and to storage, beside plain NumPy in memory
+  decode  decoding once for the paper's nine backbones, beside once for each
+  map     the map phase, JPEG files to stored scores, beside a bare loop of ViT-B/32 over pixels
+  units   nine small units together, beside one after the other
+  growth  a run beside one with four times the images: time an image, and the driver's memory
+
+All take some fifteen minutes on two idle cores. Two figures are for sparc-dist plan.
 """
-    command = _command(group, "bench", commands.bench, "time the reduce beside plain NumPy", text)
-    for name, default in (("images", 2000), ("classes", 80), ("prompts", 1500)):
-        command.add_argument(
-            f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)"
-        )
+    command = _command(group, "bench", commands.bench, "measure how the pipeline fares", text)
+    command.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        choices=("reduce", "decode", "map", "units", "growth"),
+        help="reduce, decode, map, units or growth (default: all)",
+    )
+    command.add_argument(
+        "--images", metavar="DIR", help="photos of your own for decode, map and units"
+    )
+    command.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to see that all works; no figures to keep"
+    )
 
 
 def _add_config(command: Any) -> None:

@@ -224,7 +224,17 @@ def fuse(options: Namespace) -> int:
 
 def bench(options: Namespace) -> int:
     """sparc-dist bench."""
-    from sparc_dist.pipeline.bench import bench_reduce
+    from sparc_dist.bench import decode, growth, map_phase, reduce_phase, units
+    from sparc_dist.bench.setting import Setting
 
-    print(bench_reduce(options.images, options.classes, options.prompts))
+    measures = {
+        "reduce": reduce_phase.measure,
+        "decode": decode.measure,
+        "map": map_phase.measure,
+        "units": units.measure,
+        "growth": growth.measure,
+    }
+    setting = Setting(options.quick, options.images)
+    for name in options.names or measures:
+        print(measures[name](setting), end="\n\n", flush=True)
     return 0

@@ -101,7 +101,7 @@ def _groups(
     scorers = plan_scorers(config.resources, has, need, largest.name)
     budget = config.resources.gpu_memory_gb * GB * scorers.gpus
     if not scorers.gpus:
-        budget = has.memory / scorers.actors
+        budget = has.memory / max(scorers.actors, has.nodes)
     for part in _packed(members, costs, batch, budget, config.resources.backbones_per_scorer):
         own = [costs[member.name] for member in part]
         yield Group(
@@ -164,11 +164,12 @@ def _most_on_gpus(
 
 
 def _most_on_cpus(resources: ResourcesConfig, has: Capacity, need: float, name: str) -> int:
-    fit = int(has.memory // need)
+    node = has.memory / has.nodes  # a scorer lies on one
+    fit = has.nodes * int(node // need)
     if not fit:
         raise UserError(
-            f"{name} needs {need / GB:.1f} GB of memory and the cluster has "
-            f"{has.memory / GB:.1f} GB for workers; lower batch_size, or add memory."
+            f"{name} needs {need / GB:.1f} GB of memory and a node has {node / GB:.1f} GB for "
+            "workers; lower batch_size, or add memory."
         )
     return min(max(1, int(has.cpus) // 2), fit)
 

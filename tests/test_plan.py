@@ -48,7 +48,8 @@ def test_scorers_use_what_the_cluster_has(
         ({}, Capacity(0, 1, GB, GB), SMALL, "no CPU to decode images"),
         ({}, GPUS, 20 * GB, "needs 20.0 GB and a scorer has 16.0 GB of a GPU's memory"),
         ({"gpus_per_scorer": 0.1}, GPUS, SMALL, "a scorer has 1.6 GB"),
-        ({}, LAPTOP, 13 * GB, "needs 13.0 GB of memory and the cluster has 12.0 GB"),
+        ({}, LAPTOP, 13 * GB, "needs 13.0 GB of memory and a node has 12.0 GB"),
+        ({}, Capacity(8, 0, 12 * GB, GB, nodes=8), SMALL, "a node has 1.5 GB for workers"),
         ({"scorers": 9}, LAPTOP, SMALL, "9 actors with 2.0 GB each, the cluster has 12.0 GB"),
     ],
 )

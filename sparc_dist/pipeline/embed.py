@@ -44,8 +44,10 @@ def embed_prompts(
 ) -> EmbeddedPrompts:
     """Run the text towers, on as many workers as there are scorers, on devices like theirs."""
     # Declared with its GPUs, not by options(): only so does Ray end the worker after the task
-    # and with it the memory that the model held on the GPU.
-    task = ray.remote(num_cpus=1, num_gpus=scorers.gpus, num_returns=2)(_embed_prompts)
+    # and with it the memory that the model held on the GPU. And a machine with GPUs may declare
+    # no CPU.
+    cpus = 0 if scorers.gpus else 1
+    task = ray.remote(num_cpus=cpus, num_gpus=scorers.gpus, num_returns=2)(_embed_prompts)
     workers = min(scorers.actors, len(backbones))
     jobs = [task.remote(backbones[i::workers], bank, scorers) for i in range(workers)]
     found = EmbeddedPrompts([texts for texts, _ in jobs], {}, {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sparc_dist.config import Config
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import embed_prompts
 from sparc_dist.pipeline.map_phase import MapPhase
@@ -16,14 +15,14 @@ from sparc_dist.plan import Group
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def score_group(config: Config, group: Group, units: Sequence[Unit]) -> dict[str, str]:
+def score_group(group: Group, units: Sequence[Unit]) -> dict[str, str]:
     """Score what is missing of the units of a data set; gives failures by backbone."""
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
     members = [unit for unit in units if todo.get(unit.backbone.name)]
     if not members:
         return failures
-    data = members[0].data
+    data, config = members[0].data, members[0].config
     limit = config.resources.no_progress_seconds
     backbones = [unit.backbone for unit in members]
     prompts = embed_prompts(backbones, data.bank, group.scorers, limit)

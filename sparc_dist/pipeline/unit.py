@@ -31,6 +31,7 @@ class Unit:
     data: Prepared
     backbone: BackboneConfig
     damaged: list[int] = field(default_factory=list)
+    _scored_by: set[Scoring] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.backbone = self.backbone.sized(self.data.config.resnet_size)
@@ -49,13 +50,14 @@ class Unit:
     def todo(self) -> list[int]:
         """The shards that have no marker, and the damaged ones."""
         tally = self._tally()
-        self._check_same(tally, "prompts", self.data.bank.sha256)
-        self._check_same(tally, "images", self.data.images_sha256)
+        self._scored_by = tally.scorings
+        self._check_same("prompts", self.data.bank.sha256)
+        self._check_same("images", self.data.images_sha256)
         return sorted({*tally.missing, *self.damaged})
 
     def scoring(self, loaded: Loaded) -> Scoring:
-        """By what its shards are scored now; refuses what would not fit those that are."""
-        self._check_same(self._tally(), "weights", loaded.weights_sha256)
+        """By what the shards ``todo`` are scored; refuses what would not fit the others."""
+        self._check_same("weights", loaded.weights_sha256)
         return Scoring(
             loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256, loaded.device
         )
@@ -113,9 +115,9 @@ class Unit:
         limit = self.config.resources.no_progress_seconds
         return ReducePhase(shards, bank, method, tally.images, tally.key, limit)
 
-    def _check_same(self, tally: Tally, what: str, sha256: str) -> None:
+    def _check_same(self, what: str, sha256: str) -> None:
         """Shards of other weights, prompts or images must not be mixed with new ones."""
-        if any(getattr(old, f"{what}_sha256") != sha256 for old in tally.scorings):
+        if any(getattr(old, f"{what}_sha256") != sha256 for old in self._scored_by):
             raise UserError(
                 f"Some shards of {self.layout.root} were scored with other {what} than there are "
                 f"now; put the old {what} back, or start with --overwrite or --to NEW."

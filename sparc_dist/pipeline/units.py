@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +11,7 @@ from ray import exceptions as ray_exceptions
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayTaskError
 
-from sparc_dist.config import BackboneConfig, Config
+from sparc_dist.config import Config
 from sparc_dist.costs import cost_of
 from sparc_dist.errors import UserError
 from sparc_dist.outcome import Missing, Outcome, Part
@@ -23,6 +23,9 @@ from sparc_dist.plan import Group, plan
 from sparc_dist.shards import DamagedScores
 
 log = logging.getLogger(__name__)
+
+#: By the names of data set and backbone.
+Units = dict[tuple[str, str], Unit]
 
 REDUCED_AT_A_TIME = 4
 
@@ -66,30 +69,30 @@ def run_units(config: Config, missing: Missing, outcome: Outcome, part: Part = "
     with cluster(config.resources):
         if part == "reduce":
             with Reducers(outcome) as reducers:
-                for dataset in config.datasets:
-                    for unit in _prepared(config, dataset.name, missing[dataset.name], outcome):
-                        reducers.start(unit)
+                for unit in _prepared(config, missing, outcome).values():
+                    reducers.start(unit)
             return
         with asked(config.resources) as has:
-            groups = plan(config, _known(config, missing, outcome), has)
-            _run_groups(config, groups, outcome, part)
+            known = _known(config, missing, outcome)
+            groups = plan(config, known, has)
+            _run_groups(groups, _prepared(config, known, outcome), outcome, part)
 
 
-def _run_groups(config: Config, groups: list[Group], outcome: Outcome, part: Part) -> None:
+def _run_groups(groups: list[Group], units: Units, outcome: Outcome, part: Part) -> None:
     """Group after group; what is scored is reduced while the next one is scored."""
-    by_key: dict[tuple[str, str], Group] = {}
+    by_key = {
+        (group.dataset, backbone.name): group for group in groups for backbone in group.backbones
+    }
     with Reducers(outcome) as reducers:
         for group in groups:
-            units = _prepared(config, group.dataset, group.backbones, outcome)
-            by_key |= {unit.key: group for unit in units}
-            for unit in _scored(config, group, units, outcome):
+            keys = [(group.dataset, backbone.name) for backbone in group.backbones]
+            for unit in _scored(group, [units[key] for key in keys if key in units], outcome):
                 if part != "score":
                     reducers.start(unit)
         # Scores that turn out not to be what was written are made again from the images, once.
         for unit in reducers.finish():
             unit.find_damaged()
-            group = by_key[unit.key].alone(unit.backbone.name)
-            for again in _scored(config, group, [unit], outcome):
+            for again in _scored(by_key[unit.key].alone(unit.key[1]), [unit], outcome):
                 reducers.start(again)
 
 
@@ -107,25 +110,27 @@ def _known(config: Config, missing: Missing, outcome: Outcome) -> Missing:
     return known
 
 
-def _prepared(
-    config: Config, name: str, backbones: Sequence[BackboneConfig], outcome: Outcome
-) -> list[Unit]:
-    """The units of a data set, whose images and prompts are there then."""
-    (dataset,) = (dataset for dataset in config.datasets if dataset.name == name)
+def _prepared(config: Config, missing: Missing, outcome: Outcome) -> Units:
+    """The units of data sets whose images and prompts are there then."""
+    units: Units = {}
     limit = config.resources.no_progress_seconds
-    try:
-        data = prepare(dataset, outcome.layout.dataset(name), config.shard_size, limit)
-        return [Unit(config, data, backbone) for backbone in backbones]
-    except Exception as error:
-        for backbone in backbones:
-            _fail(outcome, (name, backbone.name), error)
-        return []
+    for dataset in config.datasets:
+        name = dataset.name
+        try:
+            if missing[name]:
+                layout = outcome.layout.dataset(name)
+                data = prepare(dataset, layout, config.shard_size, limit)
+                units |= {(name, b.name): Unit(config, data, b) for b in missing[name]}
+        except Exception as error:
+            for backbone in missing[name]:
+                _fail(outcome, (name, backbone.name), error)
+    return units
 
 
-def _scored(config: Config, group: Group, units: list[Unit], outcome: Outcome) -> list[Unit]:
+def _scored(group: Group, units: list[Unit], outcome: Outcome) -> list[Unit]:
     """Score units together; gives those that are complete."""
     try:
-        failures = score_group(config, group, units)
+        failures = score_group(group, units)
         outcome.failures |= {(group.dataset, name): told for name, told in failures.items()}
     except Exception as error:
         if len(units) > 1 and any(isinstance(cause, CRASHES) for cause in _causes(error)):
@@ -134,7 +139,7 @@ def _scored(config: Config, group: Group, units: list[Unit], outcome: Outcome) -
             return [
                 done
                 for unit in units
-                for done in _scored(config, group.alone(unit.backbone.name), [unit], outcome)
+                for done in _scored(group.alone(unit.backbone.name), [unit], outcome)
             ]
         for unit in units:
             _fail(outcome, unit.key, error)

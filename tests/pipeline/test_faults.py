@@ -45,8 +45,9 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
     return False
 
 
-def _wait_for_files(run: Path, count: int, seconds: float) -> None:
-    assert until(lambda: len(files(run)) >= count, seconds)
+def _wait_for_files(run: Path, count: int, driver: subprocess.Popen[bytes], seconds: float) -> None:
+    """Until there are so many, or the driver has nothing more to write."""
+    assert until(lambda: len(files(run)) >= count or driver.poll() is not None, seconds)
 
 
 def workers(doing: str) -> Iterator[int]:
@@ -84,7 +85,8 @@ def test_drivers_killed_at_random_moments_lose_nothing(
             stderr=subprocess.DEVNULL,
         )
         more = chance.choice([0, 1, 1, 2, 3, 5])
-        _wait_for_files(begun / "run", len(files(begun / "run")) + more, end - time.monotonic())
+        count = len(files(begun / "run")) + more
+        _wait_for_files(begun / "run", count, driver, end - time.monotonic())
         time.sleep(chance.uniform(0, 0.5 if more else 5))
         if driver.poll() is not None:  # it was done before it could be killed: from the start
             shutil.rmtree(begun / "run")
