@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.demo import model as tiny
 from sparc_dist.errors import UserError
+from sparc_dist.hub import create_tokenizer
 from sparc_dist.prompts.bank import PromptBank
 
 # Some machines declare AMX and end the process that uses it, as bf16 on the CPU would. Read by
@@ -61,7 +63,7 @@ class Backbone:
             self.model = create_model(config)
         self.device = torch.device(device)
         self.model.to(self.device).eval()
-        self.tokenizer = open_clip.get_tokenizer(config.model)
+        self._config = config
         size = self.model.visual.image_size
         self.image_size = int(size[0] if isinstance(size, tuple | list) else size)
         self._mean, self._std = (
@@ -70,6 +72,11 @@ class Backbone:
         )
         # "float32" must mean it: cuDNN would otherwise round convolutions to TF32.
         torch.backends.cudnn.allow_tf32 = False
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Texts to tokens; only asked for where there are texts, for it may come from the hub."""
+        return create_tokenizer(self._config)
 
     @torch.inference_mode()
     def encode_images(
