@@ -182,15 +182,6 @@ def test_ctrl_c_leaves_a_state_that_can_be_resumed(
     assert {marker: marker.stat().st_mtime_ns for marker in kept} == kept
 
 
-def test_bench_prints_a_ratio_and_that_both_ways_agree(cluster: str) -> None:
-    sizes = ("--images", 300, "--classes", 8, "--prompts", 30)
-    done = sparc_dist("bench", *sizes, ray=cluster)
-    assert done.returncode == 0, done.stderr
-    assert "ratio pipeline / plain:" in done.stdout
-    difference = float(done.stdout.rsplit(maxsplit=1)[-1])
-    assert difference < 1e-5
-
-
 def test_datasets_lists_every_kind_with_its_needs() -> None:
     text = sparc_dist("datasets").stdout
     for kind in ("voc2007", "coco2014", "nuswide", "folder", "manifest", "webdataset"):

@@ -1,5 +1,6 @@
 """Every mistake in a config is one sentence that names the field and the remedy."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparc_dist.config_file import load_config, parse
+from sparc_dist.config_file import find_config, load_config, parse
 from sparc_dist.errors import UserError
 
 GOOD: dict[str, Any] = {
@@ -166,3 +167,43 @@ def test_a_key_in_the_wrong_place_is_refused_and_not_repeated(llm: object) -> No
 def test_empty_prompts_mean_the_default() -> None:
     raw = changed(lambda c: c["datasets"][0].update(prompts=None))
     assert parse(raw, "config.yaml").datasets[0].prompts.source == "all-pairs"
+
+
+def test_a_job_without_config_says_what_is_missing(tmp_path: Path) -> None:
+    job = Path(__file__).parents[1] / "jobs" / "run_all.py"
+    done = subprocess.run([job], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "There is no config: name one, or set SPARC_CONFIG, or write sparc.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_config_is_found_where_a_job_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sparc.yaml").write_text("")
+    assert find_config(None) == "sparc.yaml"
+    monkeypatch.setenv("SPARC_CONFIG", "other.yaml")
+    assert find_config(None) == "other.yaml"
+    assert find_config("named.yaml") == "named.yaml"
+
+
+def test_an_output_that_would_be_lost_with_the_job_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "working_dir_files" / "_ray_pkg_1"
+    folder.mkdir(parents=True)
+    path = folder / "sparc.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, "output": "runs/pets"}))
+    with pytest.raises(UserError, match=r"'runs/pets' would lie in the copy .* a URL\.$"):
+        load_config(str(path))
+    path.write_text(yaml.safe_dump({**GOOD, "output": "s3://bucket/run"}))
+    assert load_config(str(path)).output == "s3://bucket/run"
+
+
+def test_openais_weights_are_taken_from_their_folder(tmp_path: Path) -> None:
+    path = tmp_path / "sparc.yaml"
+    raw = {key: value for key, value in GOOD.items() if key != "backbones"}
+    path.write_text(yaml.safe_dump({**raw, "weights_folder": "clip"}))
+    weights = {backbone.name: backbone.weights for backbone in load_config(str(path)).backbones}
+    assert len(weights) == 9
+    assert weights["ViT-L-14-336"] == str(tmp_path / "clip" / "ViT-L-14-336px.pt")
+    assert weights["RN50x64"] == str(tmp_path / "clip" / "RN50x64.pt")

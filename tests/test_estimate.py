@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist.cli import main
 from sparc_dist.config import BackboneConfig
 from sparc_dist.costs import Cost
 from sparc_dist.estimate import Extent, Speeds, estimate, estimate_text
 from sparc_dist.plan import GB, Capacity, Group, Scorers
-from tests.command import sparc_dist
 
 SMALL = Cost(224, gflop=10, parameters=1000, activation_bytes=1000, width=512)
 LARGE = Cost(448, gflop=30, parameters=1000, activation_bytes=1000, width=1024)
@@ -70,27 +70,34 @@ def test_storage_is_what_a_unit_writes_before_compression() -> None:
     assert EXTENT.bytes(SMALL) == 36_000 * 4 * (80 + 80 + 1000 + 512 + 3 * 80)
 
 
-def test_the_plan_of_a_config_as_typed(write_config: Callable[..., str], tmp_path: Path) -> None:
+def test_the_plan_of_a_config_as_typed(
+    write_config: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     tiny = {"name": "tiny", "model": "sparc-tiny"}
     large = {"name": "L", "model": "ViT-L-14-quickgelu", "weights": "openai"}
     classes = {"classes": ["cat", "dog", "car"]}
     path = write_config(classes, backbones=[tiny, large], resources={})
-    done = sparc_dist("plan", path, "--cpus", 16, "--gpus", 2, "--memory-gb", 64, "--price", 3)
-    assert done.returncode == 0, done.stderr
-    assert "scenes: 60 images, 3 classes, 3 compound prompts" in done.stdout
-    assert re.search(r"scenes × L +224 +162\.0 ", done.stdout)
-    assert "2 backbones on 2 scorers with 1 GPU" in done.stdout
-    assert "at 3 a node-hour" in done.stdout
+    assert main(["plan", path, *"--cpus 16 --gpus 2 --memory-gb 64 --price 3".split()]) == 0
+    told = capsys.readouterr().out
+    assert "scenes: 60 images, 3 classes, 3 compound prompts" in told
+    assert re.search(r"scenes × L +224 +162\.0 ", told)
+    assert "2 backbones on 2 scorers with 1 GPU" in told
+    assert "at 3 a node-hour" in told
     assert not (tmp_path / "run").exists()
 
-    refused = sparc_dist("plan", path, "--cpus", 1, "--gpus", 0, "--memory-gb", 2)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("sparc-dist: L needs ")
-    assert "lower batch_size, or add memory." in refused.stderr
+    assert main(["plan", path, *"--cpus 1 --gpus 0 --memory-gb 2".split()]) == 2
+    refused = capsys.readouterr().err
+    assert refused.startswith("sparc-dist: L needs ")
+    assert "lower batch_size, or add memory." in refused
 
     # What a run has found out is not found out again.
     (tmp_path / "run" / "scenes").mkdir(parents=True)
     facts = {"images": 7_000_000, "classes": 9, "compound": 36}
     (tmp_path / "run" / "scenes" / "dataset.json").write_text(json.dumps(facts))
-    begun = sparc_dist("plan", path)
-    assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in begun.stdout
+    assert main(["plan", path]) == 0
+    begun = capsys.readouterr().out
+    assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in begun

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 NINE = [f"tiny-{number}" for number in range(9)]
 SECONDS = 300
-RUN_ALL = str(ROOT / "jobs" / "run_all.py")
 
 
 def free_port() -> int:
@@ -91,11 +91,10 @@ class Head:
             return str(page.read().decode())
 
     def stop(self) -> None:
-        os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self.process.pid, end)
+                self.process.wait(5)
 
 
 @pytest.fixture(scope="module")
@@ -140,21 +139,6 @@ def test_the_short_form_where_the_head_was_started_in_the_projects_folder(head: 
     assert "The run was finished before; nothing was missing." in done.stdout
 
 
-def test_a_job_without_config_says_what_is_missing(head: Head, tmp_path: Path) -> None:
-    done = head.submit("--working-dir", str(tmp_path), "--", "python", RUN_ALL)
-    assert done.returncode == 1
-    assert "There is no config: name one, or set SPARC_CONFIG, or write sparc.yaml" in done.stdout
-    assert "Traceback" not in done.stdout
-
-
-def test_an_output_that_would_be_lost_with_the_job_is_refused(head: Head, tmp_path: Path) -> None:
-    config = yaml.safe_load((head.project / "sparc.yaml").read_text())
-    (tmp_path / "sparc.yaml").write_text(json.dumps({**config, "output": "run"}))
-    done = head.submit("--working-dir", str(tmp_path), "--", "python", RUN_ALL)
-    assert done.returncode == 1
-    assert "deletes after it; write an absolute path or a URL" in done.stdout
-
-
 def test_without_the_token_no_job_is_taken(head: Head) -> None:
     stranger = {**head.env, "RAY_AUTH_TOKEN": "not-the-token"}
     stranger.pop("RAY_AUTH_TOKEN_PATH")
@@ -169,7 +153,7 @@ def test_without_the_token_no_job_is_taken(head: Head) -> None:
 
 @pytest.mark.parametrize("job", ["score", "reduce", "report"])
 def test_the_stages_as_scripts(head: Head, job: str) -> None:
-    """Each finds the config and the run; that a stage does its own part is tested elsewhere."""
+    """Each finds the config and the run; that a stage does its own part is tested in test_units."""
     done = subprocess.run(
         [f"jobs/{job}.py"],
         cwd=head.project,

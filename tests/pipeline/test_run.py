@@ -218,14 +218,6 @@ def test_a_second_start_does_only_what_is_missing(
     assert go(path).nothing_to_do
 
 
-def test_workers_and_gpu_shares_change_no_byte(write_config: WriteConfig, tmp_path: Path) -> None:
-    go(write_config(output="one", resources={"scorers": 1, "gpus_per_scorer": 0}))
-    go(write_config(output="four", resources={"gpus_per_scorer": 0.5}))
-    assert hashes(tmp_path / "one") == hashes(tmp_path / "four")
-    metrics = storage.read_json(str(tmp_path / "four" / "scenes" / "tiny" / "metrics.json"))
-    assert metrics["device"] == "cpu"  # these GPUs are logical, and the metrics do not hide it
-
-
 def test_another_config_under_the_same_url_is_refused(
     write_config: WriteConfig, tmp_path: Path
 ) -> None:

@@ -68,6 +68,8 @@ def test_groups_on_shares_of_gpus_change_no_byte(
     assert list(outcome.metrics) == [("scenes", name) for name in names]
     assert all_equal(original, tmp_path, names)
     assert looks(tmp_path, names) == 2
+    # These GPUs are logical, and the metrics do not hide it.
+    assert {metrics["device"] for metrics in outcome.metrics.values()} == {"cpu"}
 
 
 def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_path: Path) -> None:
