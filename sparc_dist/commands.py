@@ -55,13 +55,19 @@ def report(options: Namespace) -> int:
 
 def plan(options: Namespace) -> int:
     """sparc-dist plan."""
+    from sparc_dist.costs import cost_of
     from sparc_dist.datasets.extent import extent_of
     from sparc_dist.estimate import Speeds, estimate, estimate_text, extents_text
     from sparc_dist.plan import plan
 
     config = load_config(find_config(options.config))
     has = _capacity(options, config)
-    groups = plan(config, {data.name: config.backbones for data in config.datasets}, has)
+    costs = {
+        (data.name, backbone.name): cost_of(backbone.sized(data.resnet_size))
+        for data in config.datasets
+        for backbone in config.backbones
+    }
+    groups = plan(config, costs, has)
     layout = RunLayout(config.output)
     extents = {data.name: extent_of(data, layout.dataset(data.name)) for data in config.datasets}
     speeds = Speeds(options.tflops, options.half_tflops, options.core_gflops, options.decodes)

@@ -7,7 +7,6 @@ neither weights nor memory, and nothing is fetched.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from weakref import WeakSet
@@ -22,6 +21,7 @@ from sparc_dist.checkpoints import create_model
 from sparc_dist.config import BackboneConfig
 from sparc_dist.demo import model as tiny
 from sparc_dist.errors import UserError
+from sparc_dist.plan import Cost
 
 #: Parameters of the text towers that open_clip takes from the hub: their configs lie there, so
 #: they cannot be built here. From the table of profiles in open_clip's documentation.
@@ -34,26 +34,6 @@ HUB_TEXT_TOWERS = {
     "facebook/nllb-200-distilled-600M": 414_000_000,
     "facebook/nllb-200-distilled-1.3B": 767_100_000,
 }
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What an image costs under a backbone.
-
-    image_size: the side of the square input. width: of an embedding.
-    gflop: of the image tower for one image, two for each multiply-add of a product or convolution;
-    the rest is small beside them.
-    parameters: of both towers.
-    activation_bytes: the most that is alive at once of the tensors, the input among them, that the
-    image tower makes of one image in float32. Weights and what a library needs within a single
-    operation come on top. A batch takes as many times more as it has images.
-    """
-
-    image_size: int
-    gflop: float
-    parameters: int
-    activation_bytes: int
-    width: int
 
 
 def cost_of(backbone: BackboneConfig) -> Cost:

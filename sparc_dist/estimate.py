@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.costs import Cost
-from sparc_dist.plan import GB, Capacity, Group
+from sparc_dist.plan import GB, Capacity, Cost, Group
 
 FLOAT32 = 4  # bytes
 

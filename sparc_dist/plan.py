@@ -12,10 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from sparc_dist.config import BackboneConfig, Config, ResourcesConfig
-from sparc_dist.costs import Cost, cost_of
 from sparc_dist.errors import UserError
 
 GB = 1e9
@@ -23,6 +20,30 @@ GB = 1e9
 PROCESS_BYTES = 1.5e9
 #: Of the object store, for decoded images; the rest is for what is scored and on its way.
 PIXELS_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an image costs under a backbone.
+
+    image_size: the side of the square input. width: of an embedding.
+    gflop: of the image tower for one image, two for each multiply-add of a product or convolution;
+    the rest is small beside them.
+    parameters: of both towers.
+    activation_bytes: the most that is alive at once of the tensors, the input among them, that the
+    image tower makes of one image in float32. Weights and what a library needs within a single
+    operation come on top. A batch takes as many times more as it has images.
+    """
+
+    image_size: int
+    gflop: float
+    parameters: int
+    activation_bytes: int
+    width: int
+
+
+#: Of units, by the names of data set and backbone.
+Costs = Mapping[tuple[str, str], Cost]
 
 
 @dataclass(frozen=True)
@@ -38,6 +59,8 @@ class Capacity:
 
 def this_machine(memory_gb: float | None = None) -> Capacity:
     """What a Ray started here would have, or one with so much memory."""
+    import torch  # takes seconds, and nothing else here needs it
+
     memory = (memory_gb or 0) * GB or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # As Ray divides it.
     store = 0.3 * memory
@@ -79,22 +102,25 @@ class Group:
         return replace(self, backbones=(backbone,), costs=(cost,))
 
 
-def plan(
-    config: Config, units: Mapping[str, Sequence[BackboneConfig]], has: Capacity
-) -> list[Group]:
-    """Lay the ``units``, backbones by data set, on what the cluster ``has``, or refuse."""
+def plan(config: Config, costs: Costs, has: Capacity) -> list[Group]:
+    """Lay the units whose costs are given on what the cluster ``has``, or refuse."""
     groups: list[Group] = []
     for dataset in config.datasets:
-        members = [backbone.sized(dataset.resnet_size) for backbone in units[dataset.name]]
-        if members:
-            groups += _groups(config, dataset.name, members, has)
+        own = {name: cost for (of, name), cost in costs.items() if of == dataset.name}
+        members = [backbone for backbone in config.backbones if backbone.name in own]
+        sized = [backbone.sized(dataset.resnet_size) for backbone in members]
+        if sized:
+            groups += _groups(config, dataset.name, sized, own, has)
     return groups
 
 
 def _groups(
-    config: Config, dataset: str, members: Sequence[BackboneConfig], has: Capacity
+    config: Config,
+    dataset: str,
+    members: Sequence[BackboneConfig],
+    costs: Mapping[str, Cost],
+    has: Capacity,
 ) -> Iterator[Group]:
-    costs = {member.name: cost_of(member) for member in members}
     batch = min(config.batch_size, config.shard_size)
     largest = max(members, key=lambda member: scorer_bytes([costs[member.name]], batch))
     need = scorer_bytes([costs[largest.name]], batch)

@@ -14,8 +14,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from sparc_dist.config import OPENAI, TINY, BackboneConfig
-from sparc_dist.costs import HUB_TEXT_TOWERS, Cost, cost_of
+from sparc_dist.costs import HUB_TEXT_TOWERS, cost_of
 from sparc_dist.errors import UserError
+from sparc_dist.plan import Cost
 
 #: Input size and GFLOP of the paper's nine, as the design names them.
 NINE = {

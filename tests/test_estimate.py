@@ -11,9 +11,8 @@ import pytest
 
 from sparc_dist.cli import main
 from sparc_dist.config import BackboneConfig
-from sparc_dist.costs import Cost
 from sparc_dist.estimate import Extent, Speeds, estimate, estimate_text
-from sparc_dist.plan import GB, Capacity, Group, Scorers
+from sparc_dist.plan import GB, Capacity, Cost, Group, Scorers
 
 SMALL = Cost(224, gflop=10, parameters=1000, activation_bytes=1000, width=512)
 LARGE = Cost(448, gflop=30, parameters=1000, activation_bytes=1000, width=1024)

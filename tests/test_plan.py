@@ -68,7 +68,12 @@ def nine(**changes: Any) -> Config:
 
 
 def planned(config: Config, has: Capacity) -> list[Group]:
-    return plan(config, {data.name: config.backbones for data in config.datasets}, has)
+    costs = {
+        (data.name, backbone.name): cost_of(backbone.sized(data.resnet_size))
+        for data in config.datasets
+        for backbone in config.backbones
+    }
+    return plan(config, costs, has)
 
 
 def test_the_papers_nine_are_planned_when_no_backbone_is_named() -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
-import torch
 
-from sparc_dist.backbones import Backbone, TextEmbeddings
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.score import device
 from sparc_dist.pipeline.waiting import result
 from sparc_dist.plan import Scorers
 from sparc_dist.prompts.bank import PromptBank
+
+if TYPE_CHECKING:
+    from sparc_dist.backbones import TextEmbeddings
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,10 @@ def _embed_prompts(
     backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers
 ) -> tuple[dict[str, TextEmbeddings], dict[str, Loaded | str]]:
     """One backbone after the other, so that a worker holds one at a time."""
+    import torch  # here and not above: the driver needs none of it
+
+    from sparc_dist.backbones import Backbone
+
     torch.set_num_threads(scorers.threads)
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}

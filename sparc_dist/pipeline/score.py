@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import ray
-import torch
 from numpy.typing import NDArray
 
-from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.telling import telling
 from sparc_dist.plan import Scorers
+
+if TYPE_CHECKING:
+    from sparc_dist.backbones import Scorer, TextEmbeddings
 
 #: What became of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
@@ -38,6 +39,8 @@ def device(scorers: Scorers) -> str:
     Ray shows a worker only its own GPUs, so "cuda" is always the right one. A cluster may declare
     GPUs that torch cannot use; the metrics then say that the CPU did the work.
     """
+    import torch  # here and not above: the driver, which hands this module around, needs none of it
+
     return "cuda" if scorers.gpus and torch.cuda.is_available() else "cpu"
 
 
@@ -52,6 +55,10 @@ class ScoreShard:
         scorers: Scorers,
     ) -> None:
         """``texts``: references to TextEmbeddings by backbone, as embed_prompts gives them."""
+        import torch
+
+        from sparc_dist.backbones import Backbone, Scorer
+
         torch.set_num_threads(scorers.threads)
         self._batch_size = batch_size
         self._scorers: dict[str, Scorer] = {}

@@ -3,8 +3,8 @@
 A step works on one row of a Ray data set: a shard, whole from beginning to end. So a shard is
 decoded, scored, written and retried as one thing whatever Ray does with blocks, and no row is ever
 grouped again. What a row asks for is {shard, backbones}: those of a group under which this shard is
-still to be scored. Each step is a module of its own, because a worker imports what its step needs:
-only scorers need torch.
+still to be scored. Each step is a module of its own, and only those with models import torch, when
+they start: it takes seconds and much memory, which other workers and the driver need not spend.
 """
 
 from __future__ import annotations

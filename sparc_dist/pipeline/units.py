@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import ray
 from ray import exceptions as ray_exceptions
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import RayTaskError
 
 from sparc_dist.config import Config
-from sparc_dist.costs import cost_of
 from sparc_dist.errors import UserError
 from sparc_dist.outcome import Missing, Outcome, Part
 from sparc_dist.pipeline.cluster import asked, cluster
 from sparc_dist.pipeline.prepare import prepare
 from sparc_dist.pipeline.scoring import score_group
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.plan import Group, plan
+from sparc_dist.pipeline.waiting import result
+from sparc_dist.plan import Cost, Costs, Group, plan
 from sparc_dist.shards import DamagedScores
 
 log = logging.getLogger(__name__)
@@ -73,8 +74,12 @@ def run_units(config: Config, missing: Missing, outcome: Outcome, part: Part = "
                     reducers.start(unit)
             return
         with asked(config.resources) as has:
-            known = _known(config, missing, outcome)
-            groups = plan(config, known, has)
+            costs = _known_costs(config, missing, outcome)
+            groups = plan(config, costs, has)
+            known = {
+                name: [backbone for backbone in backbones if (name, backbone.name) in costs]
+                for name, backbones in missing.items()
+            }
             _run_groups(groups, _prepared(config, known, outcome), outcome, part)
 
 
@@ -96,18 +101,28 @@ def _run_groups(groups: list[Group], units: Units, outcome: Outcome, part: Part)
                 reducers.start(again)
 
 
-def _known(config: Config, missing: Missing, outcome: Outcome) -> Missing:
-    """The units that can be planned; a model that nobody knows is its unit's failure."""
-    known: Missing = {}
+def _known_costs(config: Config, missing: Missing, outcome: Outcome) -> Costs:
+    """The costs of units; a model that nobody knows is its unit's failure."""
+    # On a worker, for the driver needs no torch; without a CPU, for a cluster may still have none.
+    counting = ray.remote(num_cpus=0)(_count_costs).remote(config, missing)
+    found = result(counting, config.resources.no_progress_seconds, "Counting what models cost")
+    outcome.failures |= {key: told for key, told in found.items() if isinstance(told, str)}
+    return {key: cost for key, cost in found.items() if isinstance(cost, Cost)}
+
+
+def _count_costs(config: Config, missing: Missing) -> dict[tuple[str, str], Cost | str]:
+    """What each unit costs, or why that cannot be said."""
+    from sparc_dist.costs import cost_of
+
+    found: dict[tuple[str, str], Cost | str] = {}
     for dataset in config.datasets:
-        known[dataset.name] = []
         for backbone in missing[dataset.name]:
             try:
-                cost_of(backbone.sized(dataset.resnet_size))
-                known[dataset.name].append(backbone)
+                cost = cost_of(backbone.sized(dataset.resnet_size))
+                found[dataset.name, backbone.name] = cost
             except UserError as error:
-                outcome.failures[dataset.name, backbone.name] = str(error)
-    return known
+                found[dataset.name, backbone.name] = str(error)
+    return found
 
 
 def _prepared(config: Config, missing: Missing, outcome: Outcome) -> Units:
