@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +20,7 @@ from sparc_dist.demo import model as tiny
 from sparc_dist.errors import UserError
 from sparc_dist.hub import create_tokenizer
 from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.prompts.embeddings import TextEmbeddings
 
 # Some machines declare AMX and end the process that uses it, as bf16 on the CPU would. Read by
 # oneDNN at its first product; whoever knows their machine may set it to more.
@@ -32,18 +32,6 @@ TEXT_BATCH = 256
 LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: Images on which a lower precision is compared with float32.
 COMPARED = 32
-
-
-@dataclass(frozen=True)
-class TextEmbeddings:
-    """The whole prompt bank in a backbone's space, each row of length 1.
-
-    singleton: (N, d), auxiliary: (N, d), compound: (P, d)
-    """
-
-    singleton: Float32
-    auxiliary: Float32
-    compound: Float32
 
 
 class Backbone:
@@ -94,8 +82,8 @@ class Backbone:
         # A copy, because torch wants to own writable memory and Ray's is shared.
         batch = torch.tensor(pixels)
         if self.device.type == "cuda":
-            # Pinned, the copy overlaps with the previous batch's computation; and uint8 is a
-            # quarter of the bytes of float32.
+            # Pinned, the copy needs no second one and does not hold up this thread; and uint8 is
+            # a quarter of the bytes of float32.
             batch = batch.pin_memory().to(self.device, non_blocking=True)
         normalised = (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
         embeddings: torch.Tensor = self.model.encode_image(normalised)

@@ -11,6 +11,7 @@ from typing import Any
 
 from sparc_dist import __version__, commands
 from sparc_dist.errors import UserError
+from sparc_dist.estimate import Speeds
 
 EPILOG = """\
 exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input was refused, or the
@@ -162,10 +163,10 @@ Hours follow from speeds that you should set to those of your machines.
     for name, default, of in (
         ("memory-gb", None, "memory of all machines together"),
         ("price", None, "price of a machine for an hour"),
-        ("tflops", 12.0, "what a GPU reaches in float32"),
-        ("half-tflops", 40.0, "what a GPU reaches in bf16 or fp16"),
-        ("core-gflops", 30.0, "what a core reaches in float32"),
-        ("decodes", 80.0, "photos a core decodes in a second"),
+        ("tflops", Speeds.gpu_tflops, "what a GPU reaches in float32"),
+        ("half-tflops", Speeds.half_tflops, "what a GPU reaches in bf16 or fp16"),
+        ("core-gflops", Speeds.core_gflops, "what a core reaches in float32"),
+        ("decodes", Speeds.decodes, "photos a core decodes in a second"),
     ):
         shown = "" if default is None else " (default: %(default)s)"
         command.add_argument(
@@ -296,7 +297,7 @@ All take some fifteen minutes on two idle cores. Two figures are for sparc-dist 
         "names",
         metavar="NAME",
         nargs="*",
-        choices=("reduce", "decode", "map", "units", "growth"),
+        type=_benchmark,
         help="reduce, decode, map, units or growth (default: all)",
     )
     command.add_argument(
@@ -327,6 +328,13 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
+
+
+def _benchmark(text: str) -> str:
+    # Not by `choices`, which argparse would hold against no name at all.
+    if text not in commands.BENCHMARKS:
+        raise argparse.ArgumentTypeError(f"there is {', '.join(commands.BENCHMARKS)}")
+    return text
 
 
 def _count(text: str) -> int:

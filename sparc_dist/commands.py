@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparc_dist.report.tables import Results
 
 SHOWN = 20  # images whose classes are printed
+BENCHMARKS = ("reduce", "decode", "map", "units", "growth")
 
 
 def demo(options: Namespace) -> int:
@@ -79,18 +80,18 @@ def plan(options: Namespace) -> int:
 
 def _capacity(options: Namespace, config: Config) -> Capacity:
     """What to plan for: what the options say, what the cluster has, or what this machine has."""
-    from sparc_dist.plan import this_machine
+    from sparc_dist.plan import Capacity, this_machine
 
     given = {"cpus": options.cpus, "gpus": options.gpus, "nodes": options.nodes}
     given = {name: value for name, value in given.items() if value is not None}
     if os.environ.get("RAY_ADDRESS") and not given and options.memory_gb is None:
-        from sparc_dist.pipeline.cluster import capacity, cluster
+        from sparc_dist.pipeline.cluster import capacity, cluster, grown
 
         with cluster(config.resources):
-            has = capacity()
             asked = config.resources
-            cpus, gpus = max(has.cpus, asked.cpus or 0), max(has.gpus, asked.gpus or 0)
-            return replace(has, cpus=cpus, gpus=gpus)
+            return grown(capacity(), Capacity(asked.cpus or 0, asked.gpus or 0, 0, 0))
+    if config.resources.cpus:  # as a Ray that is started here would have
+        given = {"cpus": config.resources.cpus, **given}
     return replace(this_machine(options.memory_gb), **given)
 
 
@@ -233,14 +234,8 @@ def bench(options: Namespace) -> int:
     from sparc_dist.bench import decode, growth, map_phase, reduce_phase, units
     from sparc_dist.bench.setting import Setting
 
-    measures = {
-        "reduce": reduce_phase.measure,
-        "decode": decode.measure,
-        "map": map_phase.measure,
-        "units": units.measure,
-        "growth": growth.measure,
-    }
+    modules = dict(zip(BENCHMARKS, (reduce_phase, decode, map_phase, units, growth), strict=True))
     setting = Setting(options.quick, options.images)
-    for name in options.names or measures:
-        print(measures[name](setting), end="\n\n", flush=True)
+    for name in options.names or BENCHMARKS:
+        print(modules[name].measure(setting), end="\n\n", flush=True)
     return 0

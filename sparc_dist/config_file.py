@@ -55,12 +55,6 @@ def load_config(path: str, output: str | None = None) -> Config:
     if output is not None:
         raw["output"] = os.path.abspath(output) if not is_remote(output) else output
     base = storage.parent(path) if is_remote(path) else str(Path(path).resolve().parent)
-    written = str(raw.get("output") or "")
-    if RAYS_COPY in base and not (is_remote(written) or os.path.isabs(written)):
-        raise UserError(
-            f"{path}: output: {quoted(written)} would lie in the copy of the working folder that "
-            "Ray made for this job and deletes after it; write an absolute path or a URL."
-        )
     return resolve(parse(raw, path), base)
 
 
@@ -80,7 +74,13 @@ def resolve(config: Config, base: str) -> Config:
     """The same config with every path made absolute, for workers have other working folders."""
 
     def at(url: str) -> str:
-        return storage.absolute(url, base)
+        full = storage.absolute(url, base)
+        if RAYS_COPY in full:
+            raise UserError(
+                f"{quoted(url)} would lie in the copy of the working folder that Ray made for this "
+                "job and deletes after it; write an absolute path or a URL."
+            )
+        return full
 
     datasets = []
     for dataset in config.datasets:

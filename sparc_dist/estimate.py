@@ -27,8 +27,8 @@ class Speeds:
 
     gpu_tflops: float = 12.0
     half_tflops: float = 40.0
-    core_gflops: float = 30.0
-    decodes: float = 80.0
+    core_gflops: float = 40.0
+    decodes: float = 60.0
 
     def gflops(self, backbone: BackboneConfig, on_gpu: bool) -> float:
         """GFLOP a second of one GPU, or one core, under a backbone."""

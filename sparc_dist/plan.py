@@ -159,7 +159,10 @@ def plan_scorers(
             "set it to 0 to score on CPUs, or add GPUs."
         )
     if has.cpus < 1:
-        raise UserError("The cluster has no CPU to decode images with; add at least one.")
+        raise UserError(
+            "The cluster has no CPU to decode images with; add at least one, or set "
+            "resources.cpus and gpus to what its autoscaler should start."
+        )
     if share:
         most = _most_on_gpus(resources, share, has, need, name)
     else:

@@ -89,7 +89,8 @@ def _try_here(config: BackboneConfig) -> Trial:
     import numpy as np
     import torch
 
-    from sparc_dist.backbones import Backbone, Scorer, TextEmbeddings
+    from sparc_dist.backbones import Backbone, Scorer
+    from sparc_dist.prompts.embeddings import TextEmbeddings
 
     start = time.perf_counter()
     backbone = Backbone(config, "cuda" if torch.cuda.is_available() else "cpu")

@@ -193,9 +193,12 @@ def test_an_output_that_would_be_lost_with_the_job_is_refused(tmp_path: Path) ->
     folder.mkdir(parents=True)
     path = folder / "sparc.yaml"
     path.write_text(yaml.safe_dump({**GOOD, "output": "runs/pets"}))
-    with pytest.raises(UserError, match=r"'runs/pets' would lie in the copy .* a URL\.$"):
+    with pytest.raises(UserError, match=r"'.+' would lie in the copy .* a URL\.$"):
         load_config(str(path))
-    path.write_text(yaml.safe_dump({**GOOD, "output": "s3://bucket/run"}))
+    with pytest.raises(UserError, match=r"'pets\.csv' would lie in the copy"):
+        load_config(str(path), output="s3://bucket/run")
+    data = {**GOOD["datasets"][0], "images": "s3://bucket/pets.csv"}
+    path.write_text(yaml.safe_dump({**GOOD, "output": "s3://bucket/run", "datasets": [data]}))
     assert load_config(str(path)).output == "s3://bucket/run"
 
 

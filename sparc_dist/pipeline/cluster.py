@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from threading import Event, Thread
 from typing import Any
 
 import ray
@@ -47,7 +48,10 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
 
 def _join(quiet: dict[str, Any]) -> None:
     """Join a running cluster. Its workers are told where the store is; keys are their own."""
-    known = {name: os.environ[name] for name in FORWARDED if os.environ.get(name)}
+    # What the job was submitted with reaches its workers anyway, and Ray takes nothing twice.
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
+    given = (job.get("runtime_env") or {}).get("env_vars") or {}
+    known = {name: os.environ[name] for name in {*FORWARDED} - {*given} if os.environ.get(name)}
     address = os.environ["RAY_ADDRESS"]
     try:
         _knock(address)
@@ -58,7 +62,7 @@ def _join(quiet: dict[str, Any]) -> None:
         ) from None
     try:
         ray.init(runtime_env={"env_vars": known} if known else None, **quiet)
-    except (OSError, RuntimeError, RayError) as error:
+    except (OSError, RuntimeError, ValueError, RayError) as error:
         raise UserError(
             f"What answers at RAY_ADDRESS={address} cannot be joined ({type(error).__name__}); if "
             "it is a Ray that asks for a token, set RAY_AUTH_MODE=token and put its token into "
@@ -89,13 +93,19 @@ def _silent_stderr() -> Iterator[None]:
 
 def capacity() -> Capacity:
     """What the cluster has now."""
-    has = ray.cluster_resources()
+    has = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    # A head without CPUs, which only keeps the books, decodes and scores nothing.
+    working = [node for node in has if node.get("CPU") or node.get("GPU")]
+
+    def total(name: str) -> float:
+        return float(sum(node.get(name, 0.0) for node in working))
+
     return Capacity(
-        cpus=has.get("CPU", 0.0),
-        gpus=has.get("GPU", 0.0),
-        memory=has.get("memory", 0.0),
-        object_store=has.get("object_store_memory", 0.0),
-        nodes=sum(node["Alive"] for node in ray.nodes()),
+        cpus=total("CPU"),
+        gpus=total("GPU"),
+        memory=total("memory"),
+        object_store=total("object_store_memory"),
+        nodes=max(1, len(working)),
     )
 
 
@@ -112,13 +122,31 @@ def asked(resources: ResourcesConfig) -> Iterator[Capacity]:
     if enough or not os.environ.get("RAY_ADDRESS"):
         yield has
         return
-    request_resources(int(wanted.cpus), [{"GPU": 1}] * int(wanted.gpus))
+    over = Event()
+    asking = Thread(target=_ask, args=(wanted, over), daemon=True)
+    asking.start()
     try:
         _wait_for_workers(wanted, resources.no_progress_seconds)
-        has = capacity()
-        yield replace(has, cpus=max(has.cpus, wanted.cpus), gpus=max(has.gpus, wanted.gpus))
+        yield grown(capacity(), wanted)
     finally:
-        request_resources(0, [])
+        over.set()
+        asking.join()
+
+
+def _ask(wanted: Capacity, over: Event) -> None:
+    """Ask again and again: a Ray Data that an earlier job left overwrites what is asked for."""
+    while not over.is_set():
+        request_resources(int(wanted.cpus), [{"GPU": 1}] * int(wanted.gpus))
+        over.wait(SECONDS_BETWEEN_LOOKS)
+    request_resources(0, [])
+
+
+def grown(has: Capacity, wanted: Capacity) -> Capacity:
+    """What there will be once all that is wanted has come, in nodes like those that are there."""
+    cpus, gpus = max(has.cpus, wanted.cpus), max(has.gpus, wanted.gpus)
+    times = max(cpus / has.cpus if has.cpus else 1, gpus / has.gpus if has.gpus else 1)
+    nodes = round(times * has.nodes)
+    return Capacity(cpus, gpus, times * has.memory, times * has.object_store, nodes)
 
 
 def _wait_for_workers(wanted: Capacity, limit: float) -> None:

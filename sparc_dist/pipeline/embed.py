@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.errors import UserError
 from sparc_dist.pipeline.score import device
+from sparc_dist.pipeline.telling import failure_of
 from sparc_dist.pipeline.waiting import result
 from sparc_dist.plan import Scorers
 from sparc_dist.prompts.bank import PromptBank
-
-if TYPE_CHECKING:
-    from sparc_dist.backbones import TextEmbeddings
+from sparc_dist.prompts.embeddings import TextEmbeddings
 
 
 @dataclass(frozen=True)
@@ -30,12 +28,12 @@ class Loaded:
 
 @dataclass(frozen=True)
 class EmbeddedPrompts:
-    """A prompt bank under several backbones: the embeddings stay in Ray's object store.
+    """A prompt bank under several backbones.
 
-    texts: references to {backbone: TextEmbeddings}. failures: of backbones that have none.
+    texts: a reference to {backbone: TextEmbeddings}. failures: of backbones that have none.
     """
 
-    texts: list[Any]
+    texts: Any
     loaded: dict[str, Loaded]
     failures: dict[str, str]
 
@@ -48,18 +46,27 @@ def embed_prompts(
     # and with it the memory that the model held on the GPU. And a machine with GPUs may declare
     # no CPU.
     cpus = 0 if scorers.gpus else 1
-    task = ray.remote(num_cpus=cpus, num_gpus=scorers.gpus, num_returns=2)(_embed_prompts)
+    task = ray.remote(num_cpus=cpus, num_gpus=scorers.gpus)(_embed_prompts)
     workers = min(scorers.actors, len(backbones))
     jobs = [task.remote(backbones[i::workers], bank, scorers) for i in range(workers)]
-    found = EmbeddedPrompts([texts for texts, _ in jobs], {}, {})
     what = f"Loading {', '.join(b.name for b in backbones)} and embedding the prompts"
-    for _, facts in jobs:
-        for name, fact in result(facts, limit, what).items():
-            if isinstance(fact, Loaded):
-                found.loaded[name] = fact
-            else:
-                found.failures[name] = fact
-    return found
+    texts: dict[str, TextEmbeddings] = {}
+    facts: dict[str, Loaded | str] = {}
+    try:
+        for job in jobs:
+            own, told = result(job, limit, what)
+            texts |= own
+            facts |= told
+    finally:
+        for job in jobs:
+            ray.cancel(job)
+    return EmbeddedPrompts(
+        # Kept by the driver, some megabytes: with a lost node they would have to be made again, on
+        # a GPU that a scorer holds while it waits for them.
+        ray.put(texts),
+        {name: fact for name, fact in facts.items() if isinstance(fact, Loaded)},
+        {name: fact for name, fact in facts.items() if isinstance(fact, str)},
+    )
 
 
 def _embed_prompts(
@@ -80,6 +87,6 @@ def _embed_prompts(
             facts[config.name] = Loaded(
                 backbone.image_size, backbone.weights_sha256(), backbone.device.type
             )
-        except UserError as error:
-            facts[config.name] = str(error)
+        except Exception as error:  # what is wrong with one is not the others' fault
+            facts[config.name] = failure_of(config.name, error)
     return texts, facts

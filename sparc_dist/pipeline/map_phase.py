@@ -50,7 +50,7 @@ class MapPhase:
     backbones: tuple[BackboneConfig, ...]
     sizes: Mapping[str, int]
     targets: Mapping[str, Target]
-    texts: Sequence[Any]
+    texts: Any
     batch_size: int
 
     def run(

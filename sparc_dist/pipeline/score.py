@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.telling import telling
+from sparc_dist.pipeline.telling import failure_of, telling
 from sparc_dist.plan import Scorers
 
 if TYPE_CHECKING:
-    from sparc_dist.backbones import Scorer, TextEmbeddings
+    from sparc_dist.backbones import Scorer
+    from sparc_dist.prompts.embeddings import TextEmbeddings
 
 #: What became of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
@@ -50,11 +51,11 @@ class ScoreShard:
     def __init__(
         self,
         backbones: Sequence[BackboneConfig],
-        texts: Sequence[Any],
+        texts: Any,
         batch_size: int,
         scorers: Scorers,
     ) -> None:
-        """``texts``: references to TextEmbeddings by backbone, as embed_prompts gives them."""
+        """``texts``: a reference to TextEmbeddings by backbone, as embed_prompts gives it."""
         import torch
 
         from sparc_dist.backbones import Backbone, Scorer
@@ -63,15 +64,13 @@ class ScoreShard:
         self._batch_size = batch_size
         self._scorers: dict[str, Scorer] = {}
         self._failures: dict[str, str] = {}
-        embedded: dict[str, TextEmbeddings] = {}
-        for part in ray.get(list(texts)):
-            embedded |= part
+        embedded: dict[str, TextEmbeddings] = ray.get(texts)
         for config in backbones:
             try:
                 backbone = Backbone(config, device(scorers))
                 self._scorers[config.name] = Scorer(backbone, embedded[config.name])
-            except UserError as error:  # said with every shard: an actor's last words are lost
-                self._failures[config.name] = str(error)
+            except Exception as error:  # said with every shard: an actor's last words are lost
+                self._failures[config.name] = failure_of(config.name, error)
 
     @telling
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -105,9 +104,9 @@ class ScoreShard:
             parts = self._score(scorer, own)
             # One shard tells how far scores are from float32; the first, for every run has it.
             told = scorer.difference(own, self._batch_size) if shard == 0 else None
-        except UserError as error:
-            self._failures[name] = str(error)
-            return {"backbone": name, "failure": str(error)}
+        except Exception as error:
+            self._failures[name] = failure_of(name, error)
+            return {"backbone": name, "failure": self._failures[name]}
         return {
             "backbone": name,
             "matrices": [part.tobytes() for part in parts],

@@ -35,3 +35,16 @@ def telling(work: Callable[[Any, pa.Table], pa.Table]) -> Callable[[Any, pa.Tabl
             return pa.table({**asked, "failure": [str(error)]})
 
     return step
+
+
+def failure_of(backbone: str, error: Exception) -> str:
+    """What to tell of an error that is one backbone's own: its weights, or want of memory."""
+    if isinstance(error, UserError):
+        return str(error)
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
+        return (
+            f"Backbone {backbone}: the GPU's memory is full; set resources.gpu_memory_gb to what "
+            "it has, lower resources.backbones_per_scorer, or lower batch_size and start anew."
+        )
+    reason = " ".join(str(error).split())[:300]
+    return f"Backbone {backbone}: {type(error).__name__}: {reason}"

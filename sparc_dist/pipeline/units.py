@@ -96,7 +96,11 @@ def _run_groups(groups: list[Group], units: Units, outcome: Outcome, part: Part)
                     reducers.start(unit)
         # Scores that turn out not to be what was written are made again from the images, once.
         for unit in reducers.finish():
-            unit.find_damaged()
+            try:
+                unit.find_damaged()
+            except Exception as error:
+                _fail(outcome, unit.key, error)
+                continue
             for again in _scored(by_key[unit.key].alone(unit.key[1]), [unit], outcome):
                 reducers.start(again)
 
@@ -180,8 +184,10 @@ class Reducers:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             for unit in self.finish():
-                told = f"{unit.layout.root} was damaged again after it was mended"
-                self._outcome.failures[unit.key] = f"{told}; see to its disk and start again."
+                self._outcome.failures[unit.key] = (
+                    f"Scores of {unit.layout.root} are not what was written; run both stages, "
+                    "without --only, to make them anew, and see to its disk if that was done."
+                )
         # After Ctrl-C nobody waits; the threads end with Ray.
         self._pool.shutdown(wait=kind is None, cancel_futures=True)
 

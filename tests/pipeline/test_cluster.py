@@ -2,6 +2,13 @@ import os
 import subprocess
 import sys
 
+import torch
+
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.cluster import grown
+from sparc_dist.pipeline.telling import failure_of
+from sparc_dist.plan import GB, Capacity
+
 
 def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
     program = (
@@ -41,3 +48,18 @@ def test_only_workers_with_models_need_torch() -> None:
     program = f"import sys; {imports}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"False\n"
+
+
+def test_what_is_asked_for_is_planned_with_as_if_it_were_there() -> None:
+    first = Capacity(cpus=8, gpus=1, memory=20 * GB, object_store=10 * GB, nodes=1)
+    later = grown(first, Capacity(cpus=32, gpus=4, memory=0, object_store=0))
+    assert later == Capacity(32, 4, 80 * GB, 40 * GB, nodes=4)
+    assert grown(first, Capacity(0, 0, 0, 0)) == first
+
+
+def test_what_one_backbone_fails_at_is_told_in_its_name() -> None:
+    assert failure_of("b", UserError("What was wrong.")) == "What was wrong."
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+    assert failure_of("RN50x64", full).startswith("Backbone RN50x64: the GPU's memory is full; set")
+    told = failure_of("b", RuntimeError("cuDNN error:\n  not initialised"))
+    assert told == "Backbone b: RuntimeError: cuDNN error: not initialised"

@@ -342,8 +342,7 @@ def test_text_embeddings_stay_in_the_object_store(
     config = load_config(write_config())
     bank = PromptBank(("cat", "dog"), ())
     prompts = embed_prompts(config.backbones, bank, Scorers(1, 0, 1), limit=300)
-    (reference,) = prompts.texts
-    assert isinstance(reference, ray.ObjectRef)
-    texts = ray.get(reference)["tiny"]
+    assert isinstance(prompts.texts, ray.ObjectRef)
+    texts = ray.get(prompts.texts)["tiny"]
     assert texts.singleton.shape == texts.auxiliary.shape
     assert texts.compound.shape == (0, texts.singleton.shape[1])

@@ -1,0 +1,89 @@
+"""What benchmarks run on: photos, a manifest that repeats them, and a config."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from sparc_dist.bench.setting import Setting
+from sparc_dist.config import TINY, Config
+from sparc_dist.datasets.images import SUFFIXES
+from sparc_dist.demo.objects import CLASSES
+from sparc_dist.demo.scenes import SPLITS, draw_scene
+from sparc_dist.errors import UserError
+from sparc_dist.images import BadImage, decode
+
+#: As VOC and COCO have them.
+PHOTO_SIZES = ((500, 375), (640, 480))
+#: With so much noise, in levels of grey, a JPEG is as large as those of VOC and COCO.
+GRAIN = 12.0
+QUALITY = 90
+
+
+def photos(setting: Setting, count: int, folder: str) -> list[str]:
+    """The paths of at most ``count`` photos: one's own, or as many made up below ``folder``."""
+    if setting.photos is None:
+        return [_write_photo(Path(folder), seed) for seed in SPLITS["validation"][:count]]
+    below = sorted(Path(setting.photos).rglob("*"))
+    found = [str(path) for path in islice(filter(_is_photo, below), count)]
+    if not found:
+        raise UserError(f"There is no image below {setting.photos}; name a folder of photos.")
+    return [os.path.abspath(path) for path in found]
+
+
+def _is_photo(path: Path) -> bool:
+    """Whether it is an image that can be read; others would be counted and cost nothing."""
+    try:
+        return path.suffix.lower() in SUFFIXES and bool(decode(path.read_bytes(), 8).size)
+    except (BadImage, OSError):
+        return False
+
+
+def _write_photo(folder: Path, seed: int) -> str:
+    """A drawn scene at a photo's size, with grain: JPEGs of smooth areas are too easy."""
+    size = PHOTO_SIZES[seed % len(PHOTO_SIZES)]
+    scene = draw_scene(seed).image.resize(size, Image.Resampling.BICUBIC)
+    grain = np.random.default_rng(seed).normal(0, GRAIN, (scene.height, scene.width, 1))
+    pixels = np.clip(np.asarray(scene) + grain, 0, 255).astype(np.uint8)
+    path = folder / f"{seed}.jpg"
+    Image.fromarray(pixels).save(path, quality=QUALITY)
+    return str(path)
+
+
+def manifest_rows(files: Sequence[str], images: int) -> list[dict[str, str]]:
+    """So many images of image_id and uri: the files again and again, under ever new ids."""
+    return [
+        {"image_id": f"{number:08d}", "uri": uri}
+        for number, uri in enumerate(islice(cycle(files), images))
+    ]
+
+
+def write_manifest(
+    rows: Sequence[dict[str, str]], labels: Sequence[Sequence[int]] | None, path: Path
+) -> None:
+    """The rows as a manifest; ``labels``: those of the files, repeated as the files are."""
+    table = pa.Table.from_pylist(list(rows))
+    if labels is not None:
+        repeated = list(islice(cycle(labels), len(rows)))
+        table = table.append_column("labels", pa.array(repeated, pa.list_(pa.int32())))
+    pq.write_table(table, path)
+
+
+def tiny_config(manifest: Path, backbones: int, classes: int, shard_size: int) -> Config:
+    """A run of this package's own model, under so many names, with one scorer on the CPU."""
+    return Config.model_validate(
+        {
+            "output": str(manifest.with_name("run")),
+            "datasets": [{"name": "bench", "images": str(manifest), "classes": CLASSES[:classes]}],
+            "backbones": [{"name": f"tiny-{number}", "model": TINY} for number in range(backbones)],
+            "shard_size": shard_size,
+            "resources": {"scorers": 1, "gpus_per_scorer": 0},
+        }
+    )

@@ -1,0 +1,22 @@
+"""A prompt bank in a backbone's space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TextEmbeddings:
+    """The whole prompt bank in a backbone's space, each row of length 1.
+
+    singleton: (N, d), auxiliary: (N, d), compound: (P, d)
+    """
+
+    singleton: Float32
+    auxiliary: Float32
+    compound: Float32
