@@ -109,7 +109,13 @@ def _known_costs(config: Config, missing: Missing, outcome: Outcome) -> Costs:
     """The costs of units; a model that nobody knows is its unit's failure."""
     # On a worker, for the driver needs no torch; without a CPU, for a cluster may still have none.
     counting = ray.remote(num_cpus=0)(_count_costs).remote(config, missing)
-    found = result(counting, config.resources.no_progress_seconds, "Counting what models cost")
+    try:
+        found = result(counting, config.resources.no_progress_seconds, "Counting what models cost")
+    except Exception as error:
+        for name, backbones in missing.items():
+            for backbone in backbones:
+                _fail(outcome, (name, backbone.name), error)
+        return {}
     outcome.failures |= {key: told for key, told in found.items() if isinstance(told, str)}
     return {key: cost for key, cost in found.items() if isinstance(cost, Cost)}
 
