@@ -52,14 +52,10 @@ def embed_prompts(
     what = f"Loading {', '.join(b.name for b in backbones)} and embedding the prompts"
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
-    try:
-        for job in jobs:
-            own, told = result(job, limit, what)
-            texts |= own
-            facts |= told
-    finally:
-        for job in jobs:
-            ray.cancel(job)
+    for job in jobs:
+        own, told = result(job, limit, what)
+        texts |= own
+        facts |= told
     return EmbeddedPrompts(
         # Kept by the driver, some megabytes: with a lost node they would have to be made again, on
         # a GPU that a scorer holds while it waits for them.
