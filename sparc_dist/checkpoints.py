@@ -21,13 +21,18 @@ _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 _POSITIONS = "visual.positional_embedding"
 
 
-def create_model(config: BackboneConfig) -> Any:
-    """The model of a config, in float32 on the CPU, at its input size."""
+def check_model(config: BackboneConfig) -> None:
+    """Refuse a model that nobody knows."""
     if config.model not in open_clip.list_models():
         raise UserError(
             f"Backbone {config.name}: open_clip knows no model {config.model}; "
             "check its spelling against open_clip.list_models()."
         )
+
+
+def create_model(config: BackboneConfig) -> Any:
+    """The model of a config, in float32 on the CPU, at its input size."""
+    check_model(config)
     tag = open_clip.get_pretrained_cfg(config.model, config.weights)
     if tag:
         _check_activation(config, tag.get("quick_gelu", False))

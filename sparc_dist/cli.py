@@ -290,7 +290,7 @@ prints ratios: machines differ and are shared, so a time by itself says little. 
   units   nine small units together, beside one after the other
   growth  a run beside one with four times the images: time an image, and the driver's memory
 
-All take some fifteen minutes on two idle cores. Two figures are for sparc-dist plan.
+All took half an hour on two busy cores. Two figures are for sparc-dist plan.
 """
     command = _command(group, "bench", commands.bench, "measure how the pipeline fares", text)
     command.add_argument(

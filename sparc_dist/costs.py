@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from sparc_dist.checkpoints import create_model
+from sparc_dist.checkpoints import check_model
 from sparc_dist.config import BackboneConfig
 from sparc_dist.demo import model as tiny
 from sparc_dist.errors import UserError
@@ -39,8 +39,7 @@ HUB_TEXT_TOWERS = {
 def cost_of(backbone: BackboneConfig) -> Cost:
     """The cost of an image under a backbone, at its input size."""
     tiny.register()
-    if backbone.model not in open_clip.list_models():
-        create_model(backbone)  # refuses it in a sentence
+    check_model(backbone)
     try:
         return _cost(backbone.model, backbone.image_size)
     except Exception as error:  # open_clip, timm and torch each raise their own

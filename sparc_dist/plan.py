@@ -166,7 +166,7 @@ def plan_scorers(
     if share:
         most = _most_on_gpus(resources, share, has, need, name)
     else:
-        most = _most_on_cpus(resources, has, need, name)
+        most = _most_on_cpus(has, need, name)
     actors = resources.scorers or most
     if actors > most and (share or actors * need > has.memory):
         what = f"{share:g} GPUs" if share else f"{need / GB:.1f} GB"
@@ -192,7 +192,7 @@ def _most_on_gpus(
     return int(has.gpus) * int(1 / share)
 
 
-def _most_on_cpus(resources: ResourcesConfig, has: Capacity, need: float, name: str) -> int:
+def _most_on_cpus(has: Capacity, need: float, name: str) -> int:
     node = has.memory / has.nodes  # a scorer lies on one
     fit = has.nodes * int(node // need)
     if not fit:

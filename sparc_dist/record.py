@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -13,7 +14,10 @@ from typing import Any
 from sparc_dist import __version__, storage
 from sparc_dist.config import Config
 from sparc_dist.errors import UserError
+from sparc_dist.filesystems import without_secrets
 from sparc_dist.layout import RunLayout
+
+log = logging.getLogger(__name__)
 
 LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 
@@ -45,6 +49,20 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
     record = {"sparc_dist": __version__, **identity, **_facts()}
     storage.write_json(layout.run, record)
     return record
+
+
+def read_record(layout: RunLayout) -> Record:
+    """run.json, for who only looks at a run and cannot do without it."""
+    place = without_secrets(layout.root)
+    try:
+        record: Record = storage.read_json(layout.run)
+        if record["config"]["datasets"] and record["config"]["backbones"]:
+            return record
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"There is no run at {place}; check the URL, or start the run.") from None
+    except (ValueError, TypeError, KeyError):
+        log.debug("run.json cannot be read", exc_info=True)
+    raise UserError(f"The run.json at {place} is damaged; put it back, it says what run this is.")
 
 
 def _read(layout: RunLayout) -> Record | None:

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.config import MethodConfig
 from sparc_dist.core.sparc import needs_ranks
-from sparc_dist.errors import UserError
-from sparc_dist.filesystems import without_secrets
 from sparc_dist.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.markers import READERS, Tally
+from sparc_dist.record import read_record
 from sparc_dist.report.tables import Results, shown
 from sparc_dist.report.write import gather
 
@@ -54,7 +52,7 @@ class UnitStatus:
 def status(root: str) -> list[UnitStatus]:
     """How far each unit of the run at ``root`` is, in the order of its config."""
     layout = RunLayout(root)
-    record = _record(layout)
+    record = read_record(layout)
     results = gather(layout, record)
     method = MethodConfig.model_validate(record["config"]["method"])
     datasets = {name: _Dataset.read(layout.dataset(name), method) for name in results.datasets}
@@ -90,20 +88,6 @@ def _numbers(units: Sequence[UnitStatus]) -> tuple[str, ...]:
     if not images:
         return ("–",) * 4
     return f"{scored:,}", f"{images:,}", f"{errors:,}", f"{done:,}/{shards:,}"
-
-
-def _record(layout: RunLayout) -> dict[str, Any]:
-    """run.json; unlike a run, which may begin anew, this cannot do without it."""
-    place = without_secrets(layout.root)
-    try:
-        record: dict[str, Any] = storage.read_json(layout.run)
-        if record["config"]["datasets"] and record["config"]["backbones"]:
-            return record
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"There is no run at {place}; check the URL, or start the run.") from None
-    except (ValueError, TypeError, KeyError):
-        pass
-    raise UserError(f"The run.json at {place} is damaged; put it back, it says what run this is.")
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,8 @@ class ReducePhase:
         }
         for facts in self._finished([facts for _, facts in jobs], step.stage):
             self.retries += ray.get(facts)  # raises what the task raised
-            watch(step.stage, sizes[facts])
+            if sizes[facts]:  # a group without one good image; 0 would begin the pass anew
+                watch(step.stage, sizes[facts])
         merged = [state for state, _ in jobs]
         while len(merged) > 1:
             chunks = [merged[i : i + FAN_IN] for i in range(0, len(merged), FAN_IN)]

@@ -6,9 +6,9 @@ from itertools import product
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.errors import UserError
 from sparc_dist.layout import RunLayout
 from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.record import read_record
 from sparc_dist.report.examples import example_sheet
 from sparc_dist.report.page import to_html
 from sparc_dist.report.tables import Results, to_csv, to_markdown
@@ -20,10 +20,7 @@ def write_report(run: str) -> Results:
     A report that is of these very results is left as it is: no image is looked at.
     """
     layout = RunLayout(run)
-    record = storage.read_own_json(layout.run)
-    if record is None:
-        raise UserError(f"There is no run at {run}; check the URL, or start the run.")
-    results = gather(layout, record)
+    results = gather(layout, read_record(layout))
     of = {"sha256": results.sha256}
     if storage.read_own_json(layout.report_marker) != of:
         _write(layout, results)

@@ -19,7 +19,7 @@ import pytest
 from tests.command import COMMAND, outcome_hashes, sparc_dist
 from tests.pipeline.conftest import go
 
-KILLS = 6  # ten until the suite had to make room for clusters and jobs
+KILLS = 10
 SECONDS = 300
 
 

@@ -81,15 +81,18 @@ def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_p
         (unit / "metrics.json").unlink()
         for shard in lost:
             (unit / "done" / f"{shard:05d}.json").unlink()
-            (unit / "scores" / f"{shard:05d}.parquet").unlink()
+            (unit / "scores" / f"{shard:05d}.parquet").write_bytes(b"half a file")
     for name in ("images.parquet", "prompts.parquet", "dataset.json"):
         shutil.copy(original / "run" / "scenes" / name, tmp_path / "run" / "scenes" / name)
     record = json.loads((original / "run" / "run.json").read_text())
     config = load_config(path)
     record |= {"config": config.identity(), "units": []}
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/scenes/*/done/*.json")}
+    assert len(kept) == 3 * 6 - 4
     outcome = run(config)
     assert not outcome.failures
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert all_equal(original, tmp_path, names)
     scored = [
         outcome.metrics["scenes", name]["stages"].get("scoring", {}).get("images") for name in names
