@@ -105,14 +105,14 @@ class Backbone:
         """The embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
         templates = open_clip.OPENAI_IMAGENET_TEMPLATES
         texts = [template(name) for name in bank.classes for template in templates]
-        ensemble = self.encode_texts(texts).view(len(bank.classes), len(templates), -1)
+        parts = [texts, bank.classes, [prompt.text for prompt in bank.compound]]
+        encoded = [self.encode_texts(part) for part in parts]
+        # Without a text nobody knows the width of an embedding: the other parts do.
+        width = max(part.shape[1] for part in encoded)
+        ensemble, auxiliary, compound = (part.reshape(-1, width) for part in encoded)
+        ensemble = ensemble.view(len(bank.classes), len(templates), width)
         singleton = torch.nn.functional.normalize(ensemble.mean(dim=1), dim=-1)
-        compound = self.encode_texts([prompt.text for prompt in bank.compound])
-        return TextEmbeddings(
-            singleton.cpu().numpy(),
-            self.encode_texts(bank.classes).cpu().numpy(),
-            compound.reshape(-1, singleton.shape[1]).cpu().numpy(),
-        )
+        return TextEmbeddings(*(part.cpu().numpy() for part in (singleton, auxiliary, compound)))
 
     def weights_sha256(self) -> str:
         """A hash of the weights as they are used, wherever they came from."""

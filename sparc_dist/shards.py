@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -88,7 +89,21 @@ class UnitShards:
 
     def scores(self, shard: int) -> tuple[pa.ChunkedArray, Scores]:
         """A shard's image ids and scores."""
-        columns = ["image_id", "singleton", "auxiliary", "compound"]
+        table = self._scored(shard, ["image_id", "singleton", "auxiliary", "compound"])
+        return table["image_id"], self._scores(table)
+
+    def embedded(self, shard: int) -> tuple[pa.ChunkedArray, Scores, NDArray[np.float32]]:
+        """A shard's image ids, scores and embeddings (n, d); d is 0 where there are none."""
+        table = self._scored(shard)
+        lengths = pc.list_value_length(table["embedding"])
+        width = lengths[0].as_py() if len(table) else 0
+        return table["image_id"], self._scores(table), matrix(table["embedding"], width)
+
+    def _scores(self, table: pa.Table) -> Scores:
+        widths = {"singleton": self.classes, "auxiliary": self.classes, "compound": self.compounds}
+        return Scores(**{name: matrix(table[name], width) for name, width in widths.items()})
+
+    def _scored(self, shard: int, columns: list[str] | None = None) -> pa.Table:
         marker = Marker.read(self.unit, shard)
         content = storage.read_own(self.unit.scores(shard))
         if marker is None or not _is(content, marker.sha256["scores"]):
@@ -96,10 +111,7 @@ class UnitShards:
                 f"{self.unit.scores(shard)} is not what was written; start the same command "
                 "again to score its images anew."
             )
-        table = pq.read_table(io.BytesIO(content or b""), columns=columns)
-        widths = (self.classes, self.classes, self.compounds)
-        parts = [matrix(table[name], w) for name, w in zip(columns[1:], widths, strict=True)]
-        return table["image_id"], Scores(*parts)
+        return pq.read_table(io.BytesIO(content or b""), columns=columns)
 
     def damaged(self, shard: int) -> bool:
         """Whether a shard's scores are not those that were written."""

@@ -165,6 +165,8 @@ def test_ctrl_c_leaves_a_state_that_can_be_resumed(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "RAY_ADDRESS": cluster},
+        # A shell that starts the tests in the background has them ignore Ctrl-C, and all below.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     first = tmp_path / "run" / "scenes" / "tiny" / "done" / "00000.json"
     deadline = time.monotonic() + 120

@@ -1,19 +1,15 @@
-"""The reduce phase: from stored scores to final scores and AP, shard by shard on Ray.
+"""The reduce phase: from stored scores to final scores and AP, in passes over the shards.
 
-Each pass is a task per group of neighbouring shards. Groups, and the tree in which their states
-are merged, depend on the number of shards alone, so the result does not depend on who worked.
-A group's state is kept in storage, and a second start goes on from it. The driver holds references
-only; a worker holds one shard and one state.
+A group's state is kept in storage, and a second start goes on from it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,18 +25,12 @@ from sparc_dist.core.average_precision import (
 )
 from sparc_dist.core.fusion import Fusion, Method
 from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
-from sparc_dist.filesystems import retries
 from sparc_dist.fusion_file import write_fusion
-from sparc_dist.layout import STAGES, shard_groups
-from sparc_dist.pipeline.waiting import result, stalled
+from sparc_dist.layout import STAGES
+from sparc_dist.pipeline.passes import Group, Passes, Watch, remote, total
+from sparc_dist.pipeline.waiting import result
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.shards import METHODS, UnitShards, final_table
-from sparc_dist.states import State
-
-FAN_IN = 16
-
-#: Called with the name of a pass when it starts, and with the images of each finished group.
-Watch = Callable[[str, int], None]
 
 
 @dataclass
@@ -48,7 +38,7 @@ class ReducePhase:
     """What it takes to reduce a unit.
 
     images: the number of scored images of each shard. key: a hash of all scores. limit: seconds
-    without progress after which it gives up. retries: how often a store had to be asked again.
+    without progress after which it gives up.
     """
 
     shards: UnitShards
@@ -57,7 +47,16 @@ class ReducePhase:
     images: Sequence[int]
     key: str
     limit: float
-    retries: int = 0
+
+    def __post_init__(self) -> None:
+        parts = [self.key, self.bank.sha256, asdict(self.method)]
+        decisive = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        self.passes = Passes(self.images, self.limit, decisive)
+
+    @property
+    def retries(self) -> int:
+        """How often a store had to be asked again."""
+        return self.passes.retries
 
     def fit(self, watch: Watch) -> Any:
         """Passes 1 and 2: the fitted fusion, saved; gives a reference to it."""
@@ -66,7 +65,7 @@ class ReducePhase:
         ranks = None
         if needs_ranks(self.method):
             ranks = self._merged(RANKS, watch, prompts, mentions, self.method)
-        return _remote(_finish).remote(prompts, ranks, self.bank, self.method, self.shards)
+        return remote(_finish).remote(prompts, ranks, self.bank, self.method, self.shards)
 
     def score(self, fusion: Any, watch: Watch) -> Any:
         """Pass 3: final scores to storage; gives a reference to the positives' scores."""
@@ -75,64 +74,18 @@ class ReducePhase:
     def evaluate(self, positives: Any, empty_class: EmptyClass, watch: Watch) -> dict[str, Any]:
         """Count what reaches the positives: AP per class and mAP of the three methods."""
         reached = self._merged(REACHED, watch, positives)
-        summary = _remote(_summary).remote(positives, reached, self.bank.classes, empty_class)
+        summary = remote(_summary).remote(positives, reached, self.bank.classes, empty_class)
         found: dict[str, Any] = result(summary, self.limit, "The last step of the mAP")
         return found
 
     def damaged(self) -> list[int]:
         """The shards whose scores are not those that were written."""
-        groups = _groups(len(self.images), self._full_key())
-        parts = [_remote(_damaged).remote(self.shards, group) for group in groups]
-        found = [ray.get(part) for part in self._finished(parts, "comparing_hashes")]
-        return [shard for part in found for shard in part]
-
-    def _full_key(self) -> str:
-        """A hash of all that decides a state."""
-        parts = [self.key, self.bank.sha256, asdict(self.method)]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        parts = self.passes.each("comparing_hashes", _damaged, self.shards)
+        return [shard for part in ray.get(parts) for shard in part]
 
     def _merged(self, step: Pass, watch: Watch, *arguments: Any) -> Any:
-        """Do a pass over every group of shards and merge the states: a reference to the sum."""
-        watch(step.stage, 0)
-        task, merge = _remote(_do, returns=2), _remote(_merge)
-        groups = _groups(len(self.images), self._full_key())
-        jobs = [task.remote(step, self.shards, group, *arguments) for group in groups]
-        sizes = {
-            facts: sum(self.images[shard] for shard in group.shards)
-            for (_, facts), group in zip(jobs, groups, strict=True)
-        }
-        for facts in self._finished([facts for _, facts in jobs], step.stage):
-            self.retries += ray.get(facts)  # raises what the task raised
-            if sizes[facts]:  # a group without one good image; 0 would begin the pass anew
-                watch(step.stage, sizes[facts])
-        merged = [state for state, _ in jobs]
-        while len(merged) > 1:
-            chunks = [merged[i : i + FAN_IN] for i in range(0, len(merged), FAN_IN)]
-            merged = [merge.remote(*chunk) for chunk in chunks]
-        # Here the sum is waited for without bringing it to the driver.
-        result(_remote(_exists).remote(merged[0]), self.limit, f"Merging {step.stage}")
-        return merged[0]
-
-    def _finished(self, waiting: list[Any], stage: str) -> Iterator[Any]:
-        """The references as they come to an end; none is left behind when one fails."""
-        try:
-            while waiting:
-                done, waiting = ray.wait(waiting, timeout=self.limit)
-                if not done:
-                    raise stalled(f"The pass {stage.replace('_', ' ')}", self.limit)
-                yield done[0]
-        finally:
-            for reference in waiting:
-                ray.cancel(reference)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Neighbouring shards. key: a hash of all that decides its states."""
-
-    number: int
-    shards: range
-    key: str
+        """Do a pass, or go on from what is kept of it: a reference to the sum of its states."""
+        return self.passes.merged(step.stage, watch, partial(_kept, step, self.shards), *arguments)
 
 
 @dataclass(frozen=True)
@@ -144,17 +97,15 @@ class Pass:
     work: Callable[..., tuple[Any, list[str]]]
 
 
-def _do(step: Pass, shards: UnitShards, group: Group, *arguments: Any) -> tuple[State, int]:
-    """A pass over a group, or what is kept of an earlier one; and how often a store was retried."""
-    before = retries()
+def _kept(step: Pass, shards: UnitShards, group: Group, *arguments: Any) -> Any:
+    """A pass over a group, or what is kept of an earlier one."""
     url = shards.unit.state(step.stage, group.number)
     kept = states.load(url, group.key, step.kind)
     if kept is not None and _are_there(shards, group, kept[1]):
-        state = kept[0]
-    else:
-        state, hashes = step.work(shards, group, *arguments)
-        states.save(url, group.key, state, hashes)
-    return state, retries() - before
+        return kept[0]
+    state, hashes = step.work(shards, group, *arguments)
+    states.save(url, group.key, state, hashes)
+    return state
 
 
 def _are_there(shards: UnitShards, group: Group, hashes: Sequence[str]) -> bool:
@@ -164,40 +115,14 @@ def _are_there(shards: UnitShards, group: Group, hashes: Sequence[str]) -> bool:
     )
 
 
-def _remote(work: Callable[..., Any], returns: int = 1) -> Any:
-    """A Ray task with one CPU, and so one BLAS thread: its sums are the same everywhere."""
-    return ray.remote(num_cpus=1, num_returns=returns)(work)
-
-
-def _groups(shards: int, key: str) -> list[Group]:
-    """The groups of so many shards."""
-    return [
-        Group(number, part, f"{key}:{part.start}:{part.stop}")
-        for number, part in enumerate(shard_groups(shards))
-    ]
-
-
-def _exists(state: Any) -> bool:
-    return state is not None
-
-
-def _merge(*states: Any) -> Any:
-    return _total(states)
-
-
-def _total(states: Iterable[Any]) -> Any:
-    """The sum of states, each made only when the one before has been added."""
-    return reduce(add, states)
-
-
-def _damaged(shards: UnitShards, group: Group) -> list[int]:
+def _damaged(group: Group, shards: UnitShards) -> list[int]:
     return [shard for shard in group.shards if shards.damaged(shard)]
 
 
 def _prompt_states(
     shards: UnitShards, group: Group, method: Method
 ) -> tuple[PromptState, list[str]]:
-    return _total(PromptState.of(shards.scores(i)[1], method) for i in group.shards), []
+    return total(PromptState.of(shards.scores(i)[1], method) for i in group.shards), []
 
 
 def _rank_states(
@@ -206,7 +131,7 @@ def _rank_states(
     parts = (
         RankState.of(shards.scores(i)[1], prompts.moments, mentions, method) for i in group.shards
     )
-    return _total(parts), []
+    return total(parts), []
 
 
 def _finish(
@@ -232,7 +157,7 @@ def _final_scores(shards: UnitShards, group: Group, fusion: Fusion) -> tuple[Pos
         labelled, labels = shards.labels(shard, ids.to_pylist())
         tiled = np.tile(labels[labelled], (1, len(METHODS)))
         positives.append(Positives.of(stored[labelled], tiled))
-    return _total(positives), hashes
+    return total(positives), hashes
 
 
 def _reached(shards: UnitShards, group: Group, positives: Positives) -> tuple[Reached, list[str]]:
@@ -244,7 +169,7 @@ def _reached(shards: UnitShards, group: Group, positives: Positives) -> tuple[Re
         labelled, _ = shards.labels(shard, ids)
         return Reached.of(scores[labelled], positives)
 
-    return _total(map(shard_state, group.shards, hashes)), []
+    return total(map(shard_state, group.shards, hashes)), []
 
 
 def _summary(

@@ -12,6 +12,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.layout import UnitLayout
 from sparc_dist.markers import Scoring, Tally
 from sparc_dist.pipeline.embed import Loaded
+from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
@@ -46,6 +47,17 @@ class Unit:
     def layout(self) -> UnitLayout:
         """Where it lies."""
         return self.data.layout.unit(self.backbone.name)
+
+    @property
+    def shards(self) -> UnitShards:
+        """Reads what it left."""
+        bank = self.data.bank
+        return UnitShards(self.data.layout, self.layout, len(bank.classes), len(bank.compound))
+
+    def passes(self) -> Passes:
+        """To look at all its scores once more; it must be complete."""
+        limit = self.config.resources.no_progress_seconds
+        return Passes(self._complete_tally().images, limit)
 
     def todo(self) -> list[int]:
         """The shards that have no marker, and the damaged ones."""
@@ -110,10 +122,8 @@ class Unit:
         return tally
 
     def _phase(self, tally: Tally) -> ReducePhase:
-        bank, method = self.data.bank, self.config.method.method()
-        shards = UnitShards(self.data.layout, self.layout, len(bank.classes), len(bank.compound))
-        limit = self.config.resources.no_progress_seconds
-        return ReducePhase(shards, bank, method, tally.images, tally.key, limit)
+        method, limit = self.config.method.method(), self.config.resources.no_progress_seconds
+        return ReducePhase(self.shards, self.data.bank, method, tally.images, tally.key, limit)
 
     def _check_same(self, what: str, sha256: str) -> None:
         """Shards of other weights, prompts or images must not be mixed with new ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from sparc_dist.errors import UserError
 from sparc_dist.layout import MOST_GROUPS, RunLayout
 from sparc_dist.markers import Scoring
 from sparc_dist.matrices import read_npz
-from sparc_dist.pipeline.reduce_phase import ReducePhase, _groups
+from sparc_dist.pipeline.passes import Passes
+from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.shards import UnitShards, scores_table, write_shard
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -77,7 +79,7 @@ def test_a_fixed_strategy_needs_no_second_pass(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_a_pass_that_makes_no_progress_ends_with_a_sentence(tmp_path: Path) -> None:
     phase = golden_phase(tmp_path, Method(), [400])
-    phase.limit = 0.001
+    phase.passes.limit = 0.001
     with pytest.raises(UserError, match=r"The pass prompt statistics took longer than resources"):
         phase.fit(lambda stage, images: None)
 
@@ -91,14 +93,14 @@ def test_what_else_a_reduce_learnt_from_is_not_taken_over(tmp_path: Path) -> Non
     kept = state.stat().st_mtime_ns
     np.testing.assert_equal(ray.get(first.fit(silent)).weights, fusion.weights)
     assert state.stat().st_mtime_ns == kept
-    first.method = Method(image_debias="none")
-    assert ray.get(first.fit(silent)).moments.mean[0] != fusion.moments.mean[0]
+    other = replace(first, method=Method(image_debias="none"))
+    assert ray.get(other.fit(silent)).moments.mean[0] != fusion.moments.mean[0]
     assert state.stat().st_mtime_ns > kept
 
 
 @pytest.mark.parametrize("shards", [1, 2, MOST_GROUPS, MOST_GROUPS + 1, 10_000])
 def test_groups_are_neighbours_and_cover_all_shards(shards: int) -> None:
-    groups = _groups(shards, "key")
+    groups = Passes([1] * shards, limit=300).groups()
     assert [shard for group in groups for shard in group.shards] == list(range(shards))
     assert [group.number for group in groups] == list(range(len(groups)))
     assert len(groups) <= MOST_GROUPS
