@@ -11,7 +11,7 @@ import open_clip
 import torch
 from open_clip.model import resize_pos_embed
 
-from sparc_dist.config import BackboneConfig
+from sparc_dist.config import SIMULATED, BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.weights import find_checkpoint
 
@@ -23,6 +23,11 @@ _POSITIONS = "visual.positional_embedding"
 
 def check_model(config: BackboneConfig) -> None:
     """Refuse a model that nobody knows."""
+    if config.model == SIMULATED:
+        raise UserError(
+            f"Backbone {config.name}: {SIMULATED} is no model that could look at an image; make "
+            "its scores with sparc-dist simulate."
+        )
     if config.model not in open_clip.list_models():
         raise UserError(
             f"Backbone {config.name}: open_clip knows no model {config.model}; "

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparc_dist import __version__, commands
+from sparc_dist.cli_research import bench_parser, experiment_parser, fuse_parser
 from sparc_dist.errors import UserError
 from sparc_dist.estimate import Speeds
-
-EPILOG = """\
-exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input was refused, or the
-command could not go on; 130 stopped by Ctrl-C, the same command goes on from there.
-"""
+from sparc_dist.options import EPILOG, add_config, add_overwrite, amount, count, positive
+from sparc_dist.options import command as new_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,23 +71,12 @@ def parser() -> argparse.ArgumentParser:
         _datasets_parser,
         _prompts_parser,
         _backbones_parser,
-        _fuse_parser,
-        _bench_parser,
+        fuse_parser,
+        experiment_parser,
+        bench_parser,
     ):
         add(group)
     return top
-
-
-def _command(group: Any, name: str, does: Any, summary: str, text: str) -> Any:
-    command = group.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.set_defaults(command=does)
-    return command
 
 
 def _demo_parser(group: Any) -> None:
@@ -101,7 +88,7 @@ Needs neither weights nor internet; takes about a minute or two on two cores.
 example:
   sparc-dist demo --out demo
 """
-    command = _command(
+    command = new_command(
         group, "demo", commands.demo, "see the whole of SPARC work on drawn scenes", text
     )
     command.add_argument(
@@ -109,12 +96,12 @@ example:
     )
     command.add_argument(
         "--images",
-        type=_positive,
+        type=positive,
         default=2000,
         metavar="N",
         help="how many scenes to draw (default: %(default)s)",
     )
-    _add_overwrite(command)
+    add_overwrite(command)
 
 
 def _run_parser(group: Any) -> None:
@@ -136,15 +123,15 @@ a config:
 Relative paths are relative to the config file. RAY_ADDRESS names a cluster to run on; without
 it a small Ray is started here.
 """
-    command = _command(
+    command = new_command(
         group, "run", commands.run, "run a config: images in, final scores out", text
     )
-    _add_config(command)
+    add_config(command)
     command.add_argument("--to", metavar="URL", help="instead of the config's `output`")
     command.add_argument(
         "--only", choices=("score", "reduce"), help="one of the two stages that need Ray"
     )
-    _add_overwrite(command)
+    add_overwrite(command)
 
 
 def _plan_parser(group: Any) -> None:
@@ -156,10 +143,10 @@ hours, bytes and money. What there is: the cluster at RAY_ADDRESS, or this machi
 
 Hours follow from speeds that you should set to those of your machines.
 """
-    command = _command(group, "plan", commands.plan, "say what a run would take", text)
-    _add_config(command)
+    command = new_command(group, "plan", commands.plan, "say what a run would take", text)
+    add_config(command)
     for name, of in (("cpus", "CPUs"), ("gpus", "GPUs"), ("nodes", "machines")):
-        command.add_argument(f"--{name}", type=_count, metavar="N", help=f"plan for so many {of}")
+        command.add_argument(f"--{name}", type=count, metavar="N", help=f"plan for so many {of}")
     for name, default, of in (
         ("memory-gb", None, "memory of all machines together"),
         ("price", None, "price of a machine for an hour"),
@@ -170,7 +157,7 @@ Hours follow from speeds that you should set to those of your machines.
     ):
         shown = "" if default is None else " (default: %(default)s)"
         command.add_argument(
-            f"--{name}", type=_amount, default=default, metavar="X", help=of + shown
+            f"--{name}", type=amount, default=default, metavar="X", help=of + shown
         )
 
 
@@ -183,14 +170,14 @@ model, from any machine that may read there, while the run goes on or after it.
 example:
   sparc-dist status s3://bucket/runs/pets
 """
-    command = _command(group, "status", commands.status, "say how far a run is", text)
+    command = new_command(group, "status", commands.status, "say how far a run is", text)
     command.add_argument("run", metavar="RUN_URI", help="the run's `output`: a folder or its URL")
 
 
 def _report_parser(group: Any) -> None:
     text = "Writes tables, page and pictures of what is done so far of CONFIG's run; needs no Ray."
-    command = _command(group, "report", commands.report, "write the report of a run anew", text)
-    _add_config(command)
+    command = new_command(group, "report", commands.report, "write the report of a run anew", text)
+    add_config(command)
 
 
 def _label_parser(group: Any) -> None:
@@ -205,7 +192,9 @@ example:
 The model's weights come from the hub on first use; without internet, name a checkpoint file with
 --weights, or try the small model of this package with --model sparc-tiny.
 """
-    command = _command(group, "label", commands.label, "say which classes your images show", text)
+    command = new_command(
+        group, "label", commands.label, "say which classes your images show", text
+    )
     command.add_argument("folder", metavar="FOLDER", help="a folder of images, or its URL")
     command.add_argument(
         "--classes", required=True, metavar="NAMES", help="class names, with commas between them"
@@ -220,14 +209,14 @@ The model's weights come from the hub on first use; without internet, name a che
         "--out", default="sparc-labels", metavar="DIR", help="(default: %(default)s)"
     )
     command.add_argument(
-        "--top", type=_positive, default=3, metavar="K", help="classes per image (default: 3)"
+        "--top", type=positive, default=3, metavar="K", help="classes per image (default: 3)"
     )
-    _add_overwrite(command)
+    add_overwrite(command)
 
 
 def _datasets_parser(group: Any) -> None:
     text = "Lists every `kind` a config may name, what it needs on disk and where that comes from."
-    _command(group, "datasets", commands.datasets, "list the kinds of data sets", text)
+    new_command(group, "datasets", commands.datasets, "list the kinds of data sets", text)
 
 
 def _prompts_parser(group: Any) -> None:
@@ -236,8 +225,8 @@ Makes the prompt bank of every data set of CONFIG, writes it to the run's DATASE
 and prints how many prompts of each kind and origin there are and how many mention each class.
 No image is read and no model is loaded.
 """
-    command = _command(group, "prompts", commands.prompts, "make and show the prompts", text)
-    _add_config(command)
+    command = new_command(group, "prompts", commands.prompts, "make and show the prompts", text)
+    add_config(command)
     command.add_argument("--show", action="store_true", help="print every compound prompt too")
 
 
@@ -248,107 +237,8 @@ for, shows it one image, and prints a line: name, input size, parameters, width 
 seconds to load, peak memory and the start of the weights' hash. One that fails gets a sentence,
 and the others go on. Without CONFIG, or when it names none, these are the paper's nine.
 """
-    command = _command(group, "backbones", commands.backbones, "try every backbone once", text)
+    command = new_command(group, "backbones", commands.backbones, "try every backbone once", text)
     command.add_argument("config", metavar="CONFIG", nargs="?", help="a YAML file")
-
-
-def _fuse_parser(group: Any) -> None:
-    text = """\
-Takes singleton, auxiliary and compound scores and writes DIR/final.parquet, DIR/fusion.json
-and, when there are labels, DIR/metrics.json. Two forms:
-
-  sparc-dist fuse --scores FILE.npz --prompts FILE.json --out DIR
-      FILE.npz: arrays singleton (M × N), auxiliary (M × N), compound (M × P), and optionally
-      labels (M × N) and image_ids (M). FILE.json: {"classes": […], "prompts": […]}.
-
-  sparc-dist fuse --authors-dir DIR --dataset VOC2007 --backbone ViT-B16 --out DIR
-      the two pickles that the paper's authors publish; nothing in them is run.
-"""
-    command = _command(group, "fuse", commands.fuse, "fuse score matrices that already exist", text)
-    command.add_argument("--scores", metavar="FILE.npz")
-    command.add_argument("--prompts", metavar="FILE.json")
-    command.add_argument("--authors-dir", metavar="DIR")
-    command.add_argument("--dataset", metavar="NAME", help="as in the pickles' names")
-    command.add_argument("--backbone", metavar="NAME", help="as in the pickles' names")
-    command.add_argument("--out", required=True, metavar="DIR", help="where the results go")
-    command.add_argument(
-        "--empty-class",
-        choices=("skip", "zero"),
-        default="skip",
-        help="a class without a positive: left out of the mAP, or 0 (default: %(default)s)",
-    )
-
-
-def _bench_parser(group: Any) -> None:
-    text = """\
-Times parts of the pipeline beside something to compare them with, on this machine's CPUs, and
-prints ratios: machines differ and are shared, so a time by itself says little. All, or those named:
-
-  reduce  the reduce on Ray, from and to storage, beside plain NumPy in memory
-  decode  decoding once for the paper's nine backbones, beside once for each
-  map     the map phase, JPEG files to stored scores, beside a bare loop of ViT-B/32 over pixels
-  units   nine small units together, beside one after the other
-  growth  a run beside one with four times the images: time an image, and the driver's memory
-
-All took half an hour on two busy cores. Two figures are for sparc-dist plan.
-"""
-    command = _command(group, "bench", commands.bench, "measure how the pipeline fares", text)
-    command.add_argument(
-        "names",
-        metavar="NAME",
-        nargs="*",
-        type=_benchmark,
-        help="reduce, decode, map, units or growth (default: all)",
-    )
-    command.add_argument(
-        "--images", metavar="DIR", help="photos of your own for decode, map and units"
-    )
-    command.add_argument(
-        "--quick", action="store_true", help="tiny sizes, to see that all works; no figures to keep"
-    )
-
-
-def _add_config(command: Any) -> None:
-    command.add_argument(
-        "config",
-        metavar="CONFIG",
-        nargs="?",
-        help="a YAML file (default: that of SPARC_CONFIG, or sparc.yaml here)",
-    )
-
-
-def _add_overwrite(command: Any) -> None:
-    command.add_argument(
-        "--overwrite", action="store_true", help="delete what an earlier run left there first"
-    )
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
-def _benchmark(text: str) -> str:
-    # Not by `choices`, which argparse would hold against no name at all.
-    if text not in commands.BENCHMARKS:
-        raise argparse.ArgumentTypeError(f"there is {', '.join(commands.BENCHMARKS)}")
-    return text
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return value
-
-
-def _amount(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be above 0")
-    return value
 
 
 if __name__ == "__main__":

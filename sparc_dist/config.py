@@ -167,7 +167,8 @@ class DatasetConfig(Section):
 class BackboneConfig(Section):
     """A CLIP-type model.
 
-    model: a name that open_clip knows, or ``sparc-tiny``, the model in this package.
+    model: a name that open_clip knows, ``sparc-tiny``, the model in this package, or ``simulated``,
+    which only ``sparc-dist simulate`` can score with.
     weights: an open_clip tag such as ``openai``, or a checkpoint: a file, or a URL that every node
     fetches once. sha256: of that checkpoint, compared before it is used.
     precision: of the image tower's products; scores are float32 in any case.
@@ -183,11 +184,12 @@ class BackboneConfig(Section):
 
     @model_validator(mode="after")
     def _weights_fit(self) -> BackboneConfig:
-        if self.model == TINY and self.weights is not None:
-            raise ValueError(f"model: {TINY} carries its own weights; remove `weights`")
-        if self.model == TINY and self.image_size is not None:
-            raise ValueError(f"model: {TINY} has one input size; remove `image_size`")
-        if self.model != TINY and self.weights is None:
+        own = self.model in (TINY, SIMULATED)
+        if own and self.weights is not None:
+            raise ValueError(f"model: {self.model} takes no weights; remove `weights`")
+        if own and self.image_size is not None:
+            raise ValueError(f"model: {self.model} has one input size; remove `image_size`")
+        if not own and self.weights is None:
             raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
         if self.sha256 and not is_file_name(self.weights or ""):
             raise ValueError("`sha256` is of a checkpoint file; name one under `weights`")
@@ -280,8 +282,9 @@ class Config(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"the name {name!r} stands twice; give each its own")
-        if "report" in names:
-            raise ValueError("the name 'report' is taken by the run's report; choose another")
+        if taken := {"report", "experiments"} & {*names}:
+            name = min(taken)
+            raise ValueError(f"the name {name!r} is taken by a folder of the run; choose another")
         return sections
 
     def identity(self) -> dict[str, Any]:
@@ -293,6 +296,8 @@ class Config(Section):
 
 #: The model that this package carries.
 TINY = "sparc-tiny"
+#: No model at all: its scores are drawn from the noise model by ``sparc-dist simulate``.
+SIMULATED = "simulated"
 
 
 def check_classes(classes: Sequence[str]) -> None:

@@ -13,6 +13,14 @@ STAGES = ("prompt_statistics", "rank_statistics", "final_scores", "average_preci
 MOST_GROUPS = 64
 
 
+#: Every experiment, and the kinds of files that each leaves.
+EXPERIMENTS = (
+    *("main", "per-class", "debias", "rank-fusion", "random-prompts", "composition", "templates"),
+    *("plug-in", "noise-model", "theory", "histograms", "examples"),
+)
+EXPERIMENT_FILES = ("csv", "md", "png", "svg")
+
+
 def shard_groups(shards: int) -> list[range]:
     """Neighbouring shards in at most MOST_GROUPS groups; it depends on their number alone."""
     size = -(-shards // MOST_GROUPS)
@@ -121,6 +129,21 @@ class RunLayout:
     def figure(self, dataset: str, backbone: str) -> str:
         """The example pictures of a unit."""
         return join(self.report, "figures", f"{dataset}-{backbone}.png")
+
+    def experiment(self, name: str, ending: str) -> str:
+        """A file of an experiment."""
+        return join(self.root, "experiments", f"{name}.{ending}")
+
+    @property
+    def experiments_index(self) -> str:
+        """A page that leads to every experiment."""
+        return join(self.root, "experiments", "index.md")
+
+    def experiment_files(self) -> Iterator[str]:
+        """All that experiments leave."""
+        yield self.experiments_index
+        for name in EXPERIMENTS:
+            yield from (self.experiment(name, ending) for ending in EXPERIMENT_FILES)
 
     def report_files(self, datasets: Sequence[str], backbones: Sequence[str]) -> Iterator[str]:
         """All files of a report, its marker first."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,10 @@ from sparc_dist.errors import UserError, quoted
 from sparc_dist.plain_pickle import load_plain
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.compound import CompoundPrompt
-from sparc_dist.prompts.matching import ClassMatcher
+from sparc_dist.prompts.matching import ClassMatcher, words_of
 
 #: Names in the authors' COCO files that differ from the classes' own.
-_ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
+ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
 #: Final scores are written as float32.
 LARGEST = np.finfo(np.float32).max
 
@@ -41,7 +42,7 @@ class Matrices:
 
 def read_npz(scores_url: str, prompts_url: str) -> Matrices:
     """Arrays singleton, auxiliary, compound, optional labels and image_ids; classes, prompts."""
-    arrays = _npz(scores_url)
+    arrays = read_archive(scores_url)
     for name in ("singleton", "auxiliary", "compound"):
         if name not in arrays:
             raise UserError(f"{scores_url} has no array `{name}`; add it.")
@@ -51,11 +52,8 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
             isinstance(text, str) for text in prompts[key]
         ):
             raise UserError(f"{prompts_url}: `{key}` must be a list of texts.")
-    images = len(_matrix(arrays["singleton"], "singleton", scores_url))
-    try:
-        ids = [str(name) for name in np.ravel(arrays.get("image_ids", np.arange(images)))]
-    except (ValueError, SystemError):  # of numbers that are no character
-        raise UserError(f"{scores_url}: `image_ids` are no texts; write them anew.") from None
+    images = len(matrix(arrays["singleton"], "singleton", scores_url))
+    ids = texts_of(arrays.get("image_ids", np.arange(images)), "image_ids", scores_url)
     if len(ids) != images:
         raise UserError(
             f"{scores_url}: there are {len(ids)} `image_ids` for {images} images; give one each."
@@ -86,14 +84,14 @@ def read_authors(folder: str, dataset: str, backbone: str) -> Matrices:
     if not np.array_equal(singles["gts"], both["gts"]):
         raise UserError(f"{both_url} has other labels than {singles_url}; take a matching pair.")
     _check_same_classes(classes, texts[:width], both_url)
-    aliases = _ALIASES if dataset.upper().startswith("COCO") else {}
+    aliases = ALIASES if dataset.upper().startswith("COCO") else {}
     names = [aliases.get(name, name) for name in classes]
-    cossims = _matrix(both["cossims"], "cossims", both_url)
+    cossims = matrix(both["cossims"], "cossims", both_url)
     return _checked(
         both_url,
         [str(path) for path in singles["impaths"]],
         Scores(
-            _matrix(singles["cossims"], "cossims", singles_url),
+            matrix(singles["cossims"], "cossims", singles_url),
             cossims[:, :width],
             cossims[:, width:],
         ),
@@ -136,27 +134,19 @@ def _checked(where: str, ids: list[str], scores: Scores, bank: PromptBank, label
     if labels is not None:
         expected["labels"] = (labels, classes)
     for name, (array, width) in expected.items():
-        values = _matrix(array, name, where)
+        values = matrix(array, name, where)
         if values.shape != (images, width):
             raise UserError(
                 f"{where}: `{name}` has the shape {values.shape}, but there are {images} images "
                 f"and {width} {'compound prompts' if name == 'compound' else 'classes'}."
             )
-        # Not isfinite, which makes a copy; and of NaN no comparison holds.
-        if values.size and not (values.min() >= -LARGEST and values.max() <= LARGEST):
-            row, column = np.argwhere(~((values >= -LARGEST) & (values <= LARGEST)))[0]
-            raise UserError(
-                f"{where}: `{name}` holds {values[row, column]} at row {row}, column {column}; "
-                "every score must be a finite number that a float32 can hold."
-            )
+        check_finite(values, name, where)
     _check_utf8([*ids, *bank.classes, *(prompt.text for prompt in bank.compound)], where)
     if not images:
         raise UserError(f"{where} holds no image; there is nothing to fuse.")
     if labels is not None and not np.isin(labels, (-1, 0, 1)).all():
         raise UserError(f"{where}: `labels` must be 1 for present and 0 or -1 for absent.")
-    if len(set(ids)) < images:
-        twice = next(name for name in ids if ids.count(name) > 1)
-        raise UserError(f"{where}: the image id {quoted(twice)} stands twice; make them differ.")
+    check_differ(ids, where)
     return Matrices(ids, scores, bank, None if labels is None else np.asarray(labels) > 0)
 
 
@@ -169,7 +159,19 @@ def _check_utf8(texts: Sequence[str], where: str) -> None:
             raise UserError(f"{where}: {quoted(text)} is no text in Unicode; correct it.") from None
 
 
-def _matrix(array: Any, name: str, where: str) -> NDArray[Any]:
+def texts_of(names: Any, field: str, where: str) -> list[str]:
+    """Ids or class names, given as an array or a list of texts or whole numbers."""
+    try:
+        given = np.ravel(names).tolist() if isinstance(names, np.ndarray) else names
+        if not isinstance(given, list) or not all(isinstance(n, str | bytes | int) for n in given):
+            raise ValueError
+        return [name.decode() if isinstance(name, bytes) else str(name) for name in given]
+    except (ValueError, SystemError):  # of numbers that are no character
+        raise UserError(f"{where}: `{field}` are no texts; write them anew.") from None
+
+
+def matrix(array: Any, name: str, where: str) -> NDArray[Any]:
+    """The array, if it is a matrix of numbers."""
     try:
         values = np.asarray(array)
     except (ValueError, OverflowError, RecursionError):  # lists within lists that are no rows
@@ -179,26 +181,39 @@ def _matrix(array: Any, name: str, where: str) -> NDArray[Any]:
     return values
 
 
+def check_finite(values: NDArray[Any], name: str, where: str) -> None:
+    """Every one of ``values`` (M, N) must be a number that a float32 can hold."""
+    # Not isfinite, which makes a copy; and of NaN no comparison holds.
+    if values.size and not (values.min() >= -LARGEST and values.max() <= LARGEST):
+        row, column = np.argwhere(~((values >= -LARGEST) & (values <= LARGEST)))[0]
+        raise UserError(
+            f"{where}: `{name}` holds {values[row, column]} at row {row}, column {column}; "
+            "every score must be a finite number that a float32 can hold."
+        )
+
+
+def check_differ(ids: Sequence[str], where: str) -> None:
+    """No image id may stand twice."""
+    if len(set(ids)) < len(ids):
+        twice = Counter(ids).most_common(1)[0][0]
+        raise UserError(f"{where}: the image id {quoted(twice)} stands twice; make them differ.")
+
+
+def letters(name: str) -> str:
+    """A class name without what its spellings differ in: "Potted Plant" as "pottedplant"."""
+    return "".join(words_of(name))
+
+
 def _check_same_classes(classes: Any, auxiliary: Any, where: str) -> None:
     """The auxiliary prompts must be the classes, in the same order, in some known spelling."""
-
-    def plain(name: str) -> str:
-        return _ALIASES.get(name, name).replace(" ", "").lower()
-
-    if [plain(name) for name in classes] != [plain(name) for name in auxiliary]:
+    ours, theirs = ([letters(ALIASES.get(n, n)) for n in names] for names in (classes, auxiliary))
+    if ours != theirs:
         raise UserError(f"{where}: its first {len(classes)} prompts are not the class names.")
 
 
 def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
-    content = _bytes(url)
-    try:
-        value = load_plain(content)
-    except Exception as error:  # damaged pickles raise nearly anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(
-            f"{url} is not a pickle of plain arrays and was not read ({reason[:200]})."
-        ) from None
-    if not isinstance(value, dict) or any(key not in value for key in keys):
+    value = read_pickle(url)
+    if any(key not in value for key in keys):
         raise UserError(f"{url} must hold a dict with {', '.join(keys)}.")
     for key in set(keys) - {"cossims", "gts"}:
         if not isinstance(value[key], list) or not all(isinstance(v, str) for v in value[key]):
@@ -206,8 +221,25 @@ def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
     return value
 
 
-def _npz(url: str) -> dict[str, NDArray[Any]]:
-    content = _bytes(url)
+def read_pickle(url: str) -> dict[Any, Any]:
+    """The dict in a pickle of plain arrays."""
+    content = read_content(url)
+    try:
+        value = load_plain(content)
+    except Exception as error:  # damaged pickles raise nearly anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"{url} is not a pickle of plain arrays and was not read ({reason[:200]}); write it "
+            "from NumPy arrays, lists and texts only."
+        ) from None
+    if not isinstance(value, dict):
+        raise UserError(f"{url} must hold a dict of arrays and lists; write one.")
+    return value
+
+
+def read_archive(url: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ file by name."""
+    content = read_content(url)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -217,7 +249,7 @@ def _npz(url: str) -> dict[str, NDArray[Any]]:
 
 def _json(url: str) -> dict[str, Any]:
     try:
-        value = json.loads(_bytes(url))
+        value = json.loads(read_content(url))
     except (ValueError, RecursionError):
         raise UserError(f"{url} is not valid JSON; correct it.") from None
     if not isinstance(value, dict):
@@ -225,7 +257,8 @@ def _json(url: str) -> dict[str, Any]:
     return value
 
 
-def _bytes(url: str) -> bytes:
+def read_content(url: str) -> bytes:
+    """The bytes of a file that must be there."""
     try:
         return storage.read_bytes(url)
     except FileNotFoundError:

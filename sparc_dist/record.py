@@ -141,6 +141,7 @@ def discard(layout: RunLayout, record: Record) -> None:
             ):
                 list(workers.map(storage.delete, urls))
         list(workers.map(storage.delete, layout.report_files(names, backbones)))
+        list(workers.map(storage.delete, layout.experiment_files()))
     storage.delete(layout.run)
 
 

@@ -1,0 +1,119 @@
+"""The contrast of a class: how its scores set images that hold it apart from those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.fusion import Fusion, merge
+from sparc_dist.core.moments import Floats
+
+#: The columns of a contrast's values.
+COLUMNS = ("singleton", "1st max", "2nd max", "singleton + 2nd max", "SPARC")
+FIRST, SECOND = 1, 2
+#: Images on either side among which a telling pair is looked for.
+CANDIDATES = 2000
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """How many images fall where. edges: (bins + 1,), counts: (5, 2, bins), absent and present."""
+
+    edges: Floats
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image as a class sees it. values: (5,). top: the prompts of the first and second max."""
+
+    shard: int
+    image_id: str
+    values: NDArray[np.float32]
+    top: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One class in n images.
+
+    ids: shard and id of each. present: (n,). values: (n, 5) as COLUMNS say, debiased. top: (n, 2),
+    the compound prompts that give the first and the second max.
+    """
+
+    ids: tuple[tuple[int, str], ...]
+    present: NDArray[np.bool_]
+    values: NDArray[np.float32]
+    top: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        ids: Sequence[tuple[int, str]],
+        scores: Scores,
+        present: NDArray[np.bool_],
+        index: int,
+        fusion: Fusion,
+    ) -> Contrast:
+        """Of the class ``index``, which two compound prompts mention at least."""
+        debiased, columns = fusion.debias(scores), fusion.mentions[index]
+        singleton = debiased[:, index]
+        compound = debiased[:, len(fusion.mentions) + columns]
+        order = np.argsort(-compound, axis=1, kind="stable")
+        ranked = np.take_along_axis(compound, order, axis=1)
+        fused = np.column_stack([singleton, ranked]) @ fusion.weights[index]
+        second = ranked[:, 1]
+        final = merge(singleton, fused) if fusion.method.merge else fused
+        values = np.stack([singleton, ranked[:, 0], second, merge(singleton, second), final], 1)
+        return cls(tuple(ids), present, values.astype(np.float32), columns[order[:, :2]])
+
+    def __add__(self, other: Contrast) -> Contrast:
+        return Contrast(
+            self.ids + other.ids,
+            np.concatenate([self.present, other.present]),
+            np.concatenate([self.values, other.values]),
+            np.concatenate([self.top, other.top]),
+        )
+
+    def only(self, rows: NDArray[np.bool_]) -> Contrast:
+        """Some of the images (n,)."""
+        ids = tuple(name for name, kept in zip(self.ids, rows, strict=True) if kept)
+        return Contrast(ids, self.present[rows], self.values[rows], self.top[rows])
+
+    def histograms(self, bins: int = 60) -> Histograms:
+        """Of each column, over one range for all."""
+        edges = np.histogram_bin_edges(self.values, bins)
+        counts = [
+            [np.histogram(column[self.present == side], edges)[0] for side in (False, True)]
+            for column in self.values.T
+        ]
+        return Histograms(edges.astype(np.float64), np.array(counts, dtype=np.int64))
+
+    def misordered(self) -> tuple[Example, Example] | None:
+        """The pair (present, absent) that the first max misorders and the second max puts right.
+
+        Of all such pairs the one where both are clearest; None where there is none. Looked for
+        among the images whose first and second max are closest together, of those that hold the
+        class, or furthest apart, of those that do not.
+        """
+        gap = self.values[:, FIRST] - self.values[:, SECOND]
+        holding, lacking = (np.flatnonzero(self.present == side) for side in (True, False))
+        holding = holding[np.argsort(gap[holding], kind="stable")[:CANDIDATES]]
+        lacking = lacking[np.argsort(-gap[lacking], kind="stable")[:CANDIDATES]]
+        if not len(holding) or not len(lacking):
+            return None
+        wrong = self.values[lacking, FIRST] - self.values[holding, FIRST, None]
+        right = self.values[holding, SECOND, None] - self.values[lacking, SECOND]
+        clearest = np.minimum(wrong, right)
+        row, column = np.unravel_index(int(clearest.argmax()), clearest.shape)
+        if clearest[row, column] <= 0:
+            return None
+        return self._example(int(holding[row])), self._example(int(lacking[column]))
+
+    def _example(self, row: int) -> Example:
+        first, second = self.top[row].tolist()
+        return Example(*self.ids[row], self.values[row], (first, second))

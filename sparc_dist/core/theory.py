@@ -1,0 +1,259 @@
+"""Theory: when the second-highest compound score tells more than the highest.
+
+The paper's model. Class 0 is paired with m others, each present with chance rho in a positive
+image and q in a negative one; the model sees each label flipped with chance nu. A prompt scores
+max + delta · min of the two labels it sees, with delta > 0 of any size. A positive image wins
+against a negative one when its highest score (first-max) or its second-highest (second-max) is
+higher; a tie is half a win. The difference of the win rates, Theorem 1's bounds on m, and both
+win rates again by enumeration and by drawing, which share no algebra with the closed form.
+
+gamma is (1 − q')/(1 − rho'); the paper prints q without its prime, which only fits nu = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor, inf, isclose, log
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sparc_dist.core.moments import Floats, Moments
+
+#: Whether class 0 is seen in the (positive, negative) image: the order of ``Setting.pi``.
+SEEN = ((0, 0), (1, 1), (0, 1), (1, 0))
+
+#: Values, and the chance of each.
+Distribution = tuple[Floats, Floats]
+
+#: Enumeration visits 4^m images of each kind.
+LARGEST_ENUMERATED = 8
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the model needs to know; pi: the chances of the four cases of ``SEEN``."""
+
+    rho: float
+    q: float
+    nu: float
+    pi: tuple[float, float, float, float]
+
+    def __post_init__(self) -> None:
+        if not 1 > self.rho > self.q > 0:
+            raise ValueError(f"1 > rho > q > 0 must hold, not rho = {self.rho}, q = {self.q}.")
+        if not 0 <= self.nu < 0.5:
+            raise ValueError(f"nu must be at least 0 and below 1/2, not {self.nu}.")
+        if len(self.pi) != 4 or not (all(p >= 0 for p in self.pi) and isclose(sum(self.pi), 1)):
+            raise ValueError(f"pi must be four probabilities that sum to 1, not {self.pi}.")
+        if not self.gamma > 1:
+            raise ValueError(
+                f"rho = {self.rho} and q = {self.q} with nu = {self.nu} cannot be told apart in "
+                "double precision: take rho and q further apart or a smaller nu."
+            )
+
+    @property
+    def rho_prime(self) -> float:
+        """The chance that another class is seen in a positive image."""
+        return (1 - self.nu) * self.rho + self.nu * (1 - self.rho)
+
+    @property
+    def q_prime(self) -> float:
+        """The chance that another class is seen in a negative image."""
+        return (1 - self.nu) * self.q + self.nu * (1 - self.q)
+
+    @property
+    def a(self) -> float:
+        """The chance that another class is not seen in a positive image."""
+        return 1 - self.rho_prime
+
+    @property
+    def flipped(self) -> float:
+        """The chance that class 0 is seen wrongly in either image."""
+        return sum(self.pi[:3])
+
+    @property
+    def gamma(self) -> float:
+        """How much likelier a class is not seen in a negative image than in a positive one."""
+        return (1 - self.q_prime) / (1 - self.rho_prime)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Theorem 1: second-max wins more often for every m above both."""
+
+    first: float
+    second: float
+
+    @property
+    def guaranteed(self) -> float:
+        """The larger of the two."""
+        return max(self.first, self.second)
+
+
+def _examples(nus: tuple[float, ...]) -> tuple[Setting, ...]:
+    hit, miss = 0.55, 1 - 0.55
+    return tuple(Setting(0.15, 0.01, nu, (hit * miss, hit * miss, miss**2, hit**2)) for nu in nus)
+
+
+#: The two settings by which the paper proves Theorem 2: nu = 0.05 and nu = 0.2.
+EXAMPLES = _examples((0.05, 0.2))
+
+
+def case_differences(setting: Setting, m: ArrayLike) -> Floats:
+    """Pr(W2) − Pr(W1) in each case of ``SEEN`` (4, …) for m (…) (Lemmas 3 to 6)."""
+    return _exactly_one(m, setting.q_prime) * _relative_cases(setting, m)
+
+
+def win_rate_difference(setting: Setting, m: ArrayLike) -> Floats:
+    """Pr(W2) − Pr(W1) for m (…).
+
+    m must be at least 2. For m = 1 the formula would answer as if a single score were followed
+    by a second that is always at its lower value; there is no such score.
+    """
+    return np.tensordot(setting.pi, case_differences(setting, m), 1)
+
+
+def relative_difference(setting: Setting, m: ArrayLike) -> Floats:
+    """Pr(W2) − Pr(W1) over G for m (…), G > 0 being the chance that a negative shows just one.
+
+    It has the sign of the difference, also where the difference is too small for a float.
+    """
+    return np.tensordot(setting.pi, _relative_cases(setting, m), 1)
+
+
+def _relative_cases(setting: Setting, m: ArrayLike) -> Floats:
+    """Lemmas 3 to 6 over G (4, …); the paper's A/G is (rho'/q') gamma^(1−m), which only falls."""
+    m = _checked(m)
+    p, q, a = setting.rho_prime, setting.q_prime, setting.a
+    g = _exactly_one(m, q)
+    a_over_g = p / q * setting.gamma ** (1 - m)
+    same = 1 - a_over_g
+    worst = 1 - a ** (m - 1) * (a + m * p + p * (1 - q) / q)
+    best = a_over_g * (g + a * (1 - q) ** (m - 1) * (q / p + setting.gamma) - 1)
+    return 0.5 * np.stack([same, same, worst, best])
+
+
+def win_rates(setting: Setting, m: ArrayLike) -> Floats:
+    """Pr(W1) and Pr(W2) (2, …) for m (…)."""
+    m = _checked(m)
+    low = []
+    for seen in (setting.rho_prime, setting.q_prime):
+        none = (1 - seen) ** m
+        low.append(np.stack([none, none + _exactly_one(m, seen)]))
+    positive, negative = low
+    same = 0.5 * (1 + negative - positive)
+    worst = 0.5 * (1 - positive) * negative
+    best = 1 - 0.5 * positive * (1 - negative)
+    return np.tensordot(setting.pi, np.stack([same, same, worst, best]), 1)
+
+
+def bounds(setting: Setting) -> Bounds:
+    """The two bounds of Theorem 1 as the paper states them, the first solved for m.
+
+    Where pi(0,1) = 1 the second bound asks for nothing: minus infinity.
+    """
+    if not setting.flipped:
+        raise ValueError("Theorem 1 needs pi(1,0) < 1: without a flip of class 0 it does not hold.")
+    p, q, a, worst = setting.rho_prime, setting.q_prime, setting.a, setting.pi[2]
+    ratio = p / q * (1 - worst) / (setting.flipped - worst / 2)
+    second = 1 + log(ratio) / log(setting.gamma) if ratio > 0 else -inf
+    return Bounds(_first_bound(p, q, a), second)
+
+
+def _first_bound(p: float, q: float, a: float) -> float:
+    """The only m > 1 that equals its own bound.
+
+    The right side is concave in m, above m at m = 1, and its slope stays below 3/4: putting it
+    in for m climbs to the solution, and 200 times is more than a float can tell.
+    """
+    m = 1.0
+    for _ in range(200):
+        m = 1 + (log(2) + log(a + m * p + p * (1 - q) / q)) / -log(a)
+    return m
+
+
+def crossing(setting: Setting, largest: int = 100_000) -> int | None:
+    """The smallest m ≥ 2 from which on second-max wins more often, for good.
+
+    Theorem 1 vouches for every m above its bounds, and each m below is tried. None where it
+    vouches for nothing up to ``largest``.
+    """
+    if not setting.flipped:
+        return None
+    guaranteed = bounds(setting).guaranteed
+    if guaranteed >= largest:
+        return None
+    tried = np.arange(2, floor(guaranteed) + 1)
+    worse = tried[relative_difference(setting, tried) <= 0]
+    return int(worse[-1]) + 1 if len(worse) else 2
+
+
+def enumerated(setting: Setting, m: int, delta: float = 0.5) -> Floats:
+    """Pr(W1) and Pr(W2) (2,) over all images: every choice of m labels and of m flips."""
+    if not 2 <= m <= LARGEST_ENUMERATED:
+        raise ValueError(f"Enumeration takes m from 2 to {LARGEST_ENUMERATED}, not {m}.")
+    labels, seen = np.indices((2,) * (2 * m)).reshape(2, m, -1).transpose(0, 2, 1)
+    flips = np.where(labels != seen, setting.nu, 1 - setting.nu)
+    positive, negative = (
+        np.prod(np.where(labels == 1, present, 1 - present) * flips, axis=1)
+        for present in (setting.rho, setting.q)
+    )
+    tops = [_top_two(np.full(len(seen), own), seen, delta) for own in (0, 1)]
+    rates = np.zeros(2)
+    for (own, other), chance in zip(SEEN, setting.pi, strict=True):
+        for k in (0, 1):
+            rates[k] += chance * _wins(
+                _distribution(tops[own][:, k], positive),
+                _distribution(tops[other][:, k], negative),
+            )
+    return rates
+
+
+def simulated(
+    setting: Setting, m: int, pairs: int, rng: np.random.Generator, delta: float = 0.5
+) -> Moments:
+    """The moments, over so many drawn pairs of images, of the wins W1, W2 and of W2 − W1 (3,).
+
+    Several draws merge with ``+``.
+    """
+    _checked(m)
+    case = np.array(SEEN)[rng.choice(4, size=pairs, p=setting.pi)]
+    tops = []
+    for own, present in zip(case.T, (setting.rho, setting.q), strict=True):
+        labels = rng.random((pairs, m)) < present
+        tops.append(_top_two(own, labels ^ (rng.random((pairs, m)) < setting.nu), delta))
+    wins = np.heaviside(tops[0] - tops[1], 0.5)
+    return Moments.of(np.column_stack([wins, wins[:, 1] - wins[:, 0]]))
+
+
+def _checked(m: ArrayLike) -> Floats:
+    m = np.asarray(m, dtype=np.float64)
+    if not (m >= 2).all():
+        raise ValueError("m must be at least 2: a single score has no second-highest.")
+    return m
+
+
+def _exactly_one(m: ArrayLike, seen: float) -> Floats:
+    """The chance that exactly one of m classes is seen: the paper's A (rho') and G (q')."""
+    m = np.asarray(m, dtype=np.float64)
+    return np.asarray(m * seen * (1 - seen) ** (m - 1))
+
+
+def _top_two(own: NDArray[np.integer], others: NDArray[np.generic], delta: float) -> Floats:
+    """The two highest scores (n, 2) of n images; own: (n,), others: (n, m), what is seen."""
+    own = own[:, None]
+    scores = np.maximum(own, others) + delta * np.minimum(own, others)
+    return np.asarray(np.sort(scores, axis=1)[:, :-3:-1])
+
+
+def _distribution(values: Floats, chances: Floats) -> Distribution:
+    """The distinct values, and the chance of each."""
+    levels = np.unique(values)
+    return levels, np.array([chances[values == level].sum() for level in levels])
+
+
+def _wins(positive: Distribution, negative: Distribution) -> float:
+    """The chance that the positive image's value is the larger one; a tie is half a win."""
+    wins = np.heaviside(np.subtract.outer(positive[0], negative[0]), 0.5)
+    return float(positive[1] @ wins @ negative[1])

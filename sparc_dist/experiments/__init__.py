@@ -1,0 +1,90 @@
+"""Experiments: every table and figure of the paper, from what a run has stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from sparc_dist import storage
+from sparc_dist.experiments.ablations import ABLATIONS, Ablation
+from sparc_dist.experiments.figures import to_png, to_svg
+from sparc_dist.experiments.laboratory import Laboratory, Options
+from sparc_dist.experiments.opened import open_run
+from sparc_dist.experiments.result import Result
+from sparc_dist.layout import EXPERIMENTS, RunLayout
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Options", "run_experiments"]
+
+
+def run_experiments(
+    names: Sequence[str], url: str, options: Options
+) -> Iterator[tuple[str, Result | str]]:
+    """Make experiments on the run at ``url``; what fails gives a sentence, and the others go on."""
+    with Laboratory(open_run(url), options, names) as laboratory:
+        for name in names:
+            try:
+                result = _experiment(name)(laboratory)
+                _write(laboratory.run.layout, name, result)
+            except Exception as error:
+                log.debug("experiment failed", exc_info=error)
+                yield name, _sentence(error)
+            else:
+                yield name, result
+        _write_index(laboratory.run.layout)
+
+
+def _experiment(name: str) -> Callable[[Laboratory], Result]:
+    """What makes an experiment; Ray is imported only for those that need it."""
+    if name in ABLATIONS:
+        return partial(_ablation, ABLATIONS[name])
+    if name in ("main", "per-class"):
+        from sparc_dist.experiments.main_table import main_table
+        from sparc_dist.experiments.per_class import per_class
+
+        return main_table if name == "main" else per_class
+    if name in ("histograms", "examples"):
+        from sparc_dist.experiments import one_class
+
+        return one_class.histograms if name == "histograms" else one_class.examples
+    if name == "theory":
+        from sparc_dist.experiments.theory import theory
+
+        return theory
+    if name == "noise-model":
+        from sparc_dist.experiments.noise_model import noise_model
+
+        return noise_model
+    from sparc_dist.experiments.plug_in import plug_in
+
+    return plug_in
+
+
+def _sentence(error: Exception) -> str:
+    from sparc_dist.pipeline.units import sentence
+
+    return sentence(error)
+
+
+def _ablation(ablation: Ablation, laboratory: Laboratory) -> Result:
+    return ablation.result(laboratory.run, *laboratory.ablations())
+
+
+def _write(layout: RunLayout, name: str, result: Result) -> None:
+    contents = {
+        "csv": result.table.to_csv().encode(),
+        "md": result.to_markdown(f"{name}.png").encode(),
+        "png": to_png(result.figure),
+        "svg": to_svg(result.figure),
+    }
+    for ending, content in contents.items():
+        storage.write_bytes(layout.experiment(name, ending), content)
+
+
+def _write_index(layout: RunLayout) -> None:
+    """All experiments that were ever made on the run, on one page."""
+    pages = [storage.read_own(layout.experiment(name, "md")) for name in EXPERIMENTS]
+    content = b"\n".join(page for page in pages if page is not None)
+    storage.write_bytes(layout.experiments_index, content)

@@ -1,0 +1,114 @@
+"""Figures that can be read in grey: shades, hatches and markers, never colour alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+SHADES = ("#303030", "#8c8c8c", "#d0d0d0", "#ffffff")
+HATCHES = ("", "//", "", "xx")
+LINES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D")
+#: The same bytes for the same figure: no date, no random names.
+_SETTINGS: Any = {"svg.hashsalt": "sparc-dist", "svg.fonttype": "none", "font.size": 9}
+
+
+def new_figure(width: float = 7.0, height: float = 4.0) -> Figure:
+    """An empty figure, sizes in inches; not pyplot's, which would keep it and want a screen."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def bars(
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    axis: str,
+    marks: Mapping[str, Sequence[float | None]] | None = None,
+) -> Figure:
+    """Horizontal bars, one of each series for each label.
+
+    axis: what is measured, with its unit. marks: values of the same labels to compare with, each
+    series a kind of marker of its own.
+    """
+    figure = new_figure(7.0, 1.2 + 0.22 * len(labels) * max(1, len(series)))
+    axes = figure.add_subplot()
+    height = 0.8 / max(1, len(series))
+    for number, (name, values) in enumerate(series.items()):
+        at = [row + (number + 0.5) * height - 0.4 for row in range(len(labels))]
+        axes.barh(
+            at,
+            [value or 0.0 for value in values],
+            height,
+            label=name,
+            facecolor=SHADES[number % 4],
+            edgecolor="black",
+            linewidth=0.6,
+            hatch=HATCHES[number % 4],
+        )
+    for number, (name, values) in enumerate((marks or {}).items()):
+        known = [(value, row) for row, value in enumerate(values) if value is not None]
+        if known:
+            axes.plot(
+                *zip(*known, strict=True),
+                MARKERS[number % 4],
+                label=name,
+                markerfacecolor="white",
+                markeredgecolor="black",
+            )
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlabel(axis)
+    _zoom(axes, [*series.values(), *(marks or {}).values()])
+    _legend(axes)
+    return figure
+
+
+def lines(axes: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float | None]]]) -> None:
+    """A line of each series (x, y) on the axes, told apart by dashes and markers."""
+    for number, (name, (x, y)) in enumerate(series.items()):
+        axes.plot(
+            x,
+            [float("nan") if value is None else value for value in y],
+            LINES[number % 4],
+            marker=MARKERS[number % 4],
+            markersize=4,
+            color=SHADES[number % 2],
+            label=name,
+        )
+    _legend(axes)
+
+
+def to_png(figure: Figure) -> bytes:
+    """As PNG."""
+    return _saved(figure, "png", {"Software": None})
+
+
+def to_svg(figure: Figure) -> bytes:
+    """As SVG, its text as text."""
+    return _saved(figure, "svg", {"Date": None})
+
+
+def _saved(figure: Figure, form: str, metadata: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    with mpl.rc_context(_SETTINGS):
+        FigureCanvasAgg(figure)
+        figure.savefig(buffer, format=form, dpi=150, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _zoom(axes: Any, series: Sequence[Sequence[float | None]]) -> None:
+    """Bars begin at 0 unless all are alike, for then their differences could not be seen."""
+    known = [value for values in series for value in values if value is not None]
+    if known and min(known) > 0.5 * max(known):
+        room = max(max(known) - min(known), 0.02 * max(known))
+        axes.set_xlim(min(known) - 0.5 * room, max(known) + 0.15 * room)
+        axes.set_xlabel(f"{axes.get_xlabel()}, from {axes.get_xlim()[0]:.3g}")
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))

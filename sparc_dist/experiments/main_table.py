@@ -1,0 +1,70 @@
+"""main: every data set under every backbone, ZSCLIP and SPARC, beside the paper's main table."""
+
+from __future__ import annotations
+
+from sparc_dist.config import BackboneConfig, DatasetConfig
+from sparc_dist.experiments import paper
+from sparc_dist.experiments.figures import bars
+from sparc_dist.experiments.laboratory import Laboratory
+from sparc_dist.experiments.opened import Opened
+from sparc_dist.experiments.result import Cell, Result, Table, difference, mean
+from sparc_dist.report.tables import TITLES
+
+COLUMNS = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference")
+
+
+def main_table(laboratory: Laboratory) -> Result:
+    """From the metrics alone."""
+    run = laboratory.run
+    rows = [row for dataset in run.datasets for row in _rows(run, dataset)]
+    found = {(row[0], row[1], row[2]): row for row in rows}
+    units = list(dict.fromkeys((row[0], row[1]) for row in rows))
+    labels = [f"{dataset} × {backbone}" for dataset, backbone in units]
+    figure = bars(
+        labels,
+        {title: [_number(found[(*unit, title)][3]) for unit in units] for title in TITLES.values()},
+        "mAP (%)",
+        {
+            f"paper, {title}": [_number(found[(*unit, title)][4]) for unit in units]
+            for title in ("ZSCLIP", "SPARC")
+        },
+    )
+    return Result("Main table", Table(COLUMNS, rows), figure, run.remarks())
+
+
+def _rows(run: Opened, dataset: DatasetConfig) -> list[list[Cell]]:
+    """A data set's rows: each backbone's, then those of the average."""
+    printed, rows = paper.dataset_name(dataset), []
+    backbones = run.backbones(dataset.name)
+    for backbone in backbones:
+        for method, title in TITLES.items():
+            ours = run.results.mean_ap(dataset.name, backbone.name, method)
+            theirs = paper.main_figure(printed, method, paper.backbone_name(backbone))
+            rows.append(_row(dataset, backbone.name, title, (ours, theirs)))
+    for method, title in TITLES.items():
+        values = [run.results.mean_ap(dataset.name, b.name, method) for b in backbones]
+        pair = (mean(values), _paper_average(printed, method, backbones))
+        rows.append(_row(dataset, "average", title, pair))
+    return rows
+
+
+def _row(
+    dataset: DatasetConfig, backbone: str, title: str, pair: tuple[float | None, float | None]
+) -> list[Cell]:
+    return [dataset.name, backbone, title, *pair, difference(*pair)]
+
+
+def _paper_average(
+    dataset: str | None, method: str, backbones: list[BackboneConfig]
+) -> float | None:
+    """The paper's average over the same backbones; as it prints it where all nine are there."""
+    names = {paper.backbone_name(backbone) for backbone in backbones}
+    if names == set(paper.BACKBONES):
+        return paper.main_figure(dataset, method, "average")
+    if None in names:
+        return None
+    return mean([paper.main_figure(dataset, method, name) for name in names])
+
+
+def _number(cell: Cell) -> float | None:
+    return float(cell) if isinstance(cell, int | float) else None

@@ -1,0 +1,162 @@
+"""histograms and examples: what the first and the second max do, seen in one class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from sparc_dist import storage
+from sparc_dist.core.contrast import COLUMNS, Example, Histograms
+from sparc_dist.errors import UserError, quoted
+from sparc_dist.experiments.figures import SHADES, new_figure
+from sparc_dist.experiments.laboratory import Laboratory
+from sparc_dist.experiments.result import Cell, Result, Table
+from sparc_dist.images import BadImage, decode
+from sparc_dist.layout import DatasetLayout
+from sparc_dist.pipeline.contrast import contrast
+from sparc_dist.pipeline.unit import Unit
+
+#: The paper's class; where a data set has none, the one that gains most.
+USUAL = "cat"
+SIDE = 300  # pixels of an example
+
+
+def histograms(laboratory: Laboratory) -> Result:
+    """Where the scores of images with and without a class lie."""
+    unit, index = _chosen(laboratory)
+    found, _ = contrast(unit, index)
+    name = unit.data.bank.classes[index]
+    rows: list[list[Cell]] = [
+        [column, float(low), float(high), int(absent), int(present)]
+        for column, (absents, presents) in zip(COLUMNS, found.counts, strict=True)
+        for low, high, absent, present in zip(
+            found.edges, found.edges[1:], absents, presents, strict=False
+        )
+    ]
+    table = Table(("score", "from (SD)", "to (SD)", "absent", "present"), rows, digits=2)
+    overlaps: list[list[Cell]] = [
+        [column, int(sides[1].sum()), int(sides[0].sum()), _overlap(sides)]
+        for column, sides in zip(COLUMNS, found.counts, strict=True)
+    ]
+    summary = Table(("score", "present", "absent", "overlap"), overlaps, digits=3)
+    remarks = [
+        f"Class {quoted(name)} of {' × '.join(unit.key)}; scores are debiased, in SD over images.",
+        "Overlap: the area that the two histograms share when each is scaled to 1.",
+    ]
+    title = f"Scores of images with and without {quoted(name)}"
+    return Result(title, table, _histograms_figure(found), remarks, summary)
+
+
+def examples(laboratory: Laboratory) -> Result:
+    """The pair of images that the first max misorders and the second max puts right."""
+    unit, index = _chosen(laboratory)
+    _, pair = contrast(unit, index)
+    name, remarks = unit.data.bank.classes[index], [f"Unit {' × '.join(unit.key)}."]
+    if pair is None:
+        remarks.append("The second max puts no pair right that the first max misorders.")
+    texts = [prompt.text for prompt in unit.data.bank.compound]
+    rows: list[list[Cell]] = [
+        [
+            example.image_id,
+            side,
+            float(example.values[0]),
+            float(example.values[1]),
+            texts[example.top[0]],
+            float(example.values[2]),
+            texts[example.top[1]],
+            float(example.values[4]),
+        ]
+        for side, example in zip(("present", "absent"), pair or (), strict=False)
+    ]
+    columns = (
+        *("image", name, "singleton", "1st max", "1st max's prompt"),
+        *("2nd max", "2nd max's prompt", "SPARC"),
+    )
+    figure = _examples_figure(unit, pair, texts)
+    return Result(f"A pair of images for {quoted(name)}", Table(columns, rows, 2), figure, remarks)
+
+
+def _chosen(laboratory: Laboratory) -> tuple[Unit, int]:
+    """The unit and the class to look at."""
+    unit = laboratory.chosen()[0]
+    bank, label = unit.data.bank, laboratory.options.label
+    able = [i for i, columns in enumerate(bank.mentions) if len(columns) > 1]
+    if label is not None and label not in bank.classes:
+        raise UserError(
+            f"The data set {unit.key[0]} has no class {quoted(label)}; name one it has."
+        )
+    if not able or (label is not None and bank.classes.index(label) not in able):
+        raise UserError(
+            f"{'Every class' if label is None else quoted(label)} of {unit.key[0]} is mentioned by "
+            "fewer than two compound prompts, so there is no second max; take another."
+        )
+    if label is not None or USUAL in [bank.classes[i] for i in able]:
+        return unit, bank.classes.index(label or USUAL)
+    metrics = laboratory.run.results.metrics[unit.key]
+    before, after = (metrics[method]["AP"] for method in ("debiased", "sparc"))
+    known = [i for i in able if after[bank.classes[i]] is not None] or able
+    return unit, max(
+        known, key=lambda i: (after[bank.classes[i]] or 0) - (before[bank.classes[i]] or 0)
+    )
+
+
+def _overlap(sides: NDArray[np.int64]) -> float:
+    shares = sides / np.maximum(sides.sum(axis=1, keepdims=True), 1)
+    return float(shares.min(axis=0).sum())
+
+
+def _histograms_figure(found: Histograms) -> Figure:
+    figure = new_figure(6.5, 1.5 * len(COLUMNS) + 0.5)
+    panels = figure.subplots(len(COLUMNS), sharex=True)
+    for axes, column, sides in zip(panels, COLUMNS, found.counts, strict=True):
+        widths = np.diff(found.edges)
+        styles: tuple[tuple[str, Any], ...] = (
+            ("absent", {"color": SHADES[2]}),
+            ("present", {"fill": False, "hatch": "////"}),
+        )
+        for counts, (label, style) in zip(sides, styles, strict=True):
+            density = counts / (max(counts.sum(), 1) * widths)
+            axes.bar(found.edges[:-1], density, widths, align="edge", label=label, **style)
+        axes.set_ylabel("share (1/SD)")
+        axes.set_title(column, fontsize=9, loc="left")
+    panels[0].legend(fontsize=8)
+    panels[-1].set_xlabel("debiased score (SD over images)")
+    return figure
+
+
+def _examples_figure(unit: Unit, pair: tuple[Example, Example] | None, texts: list[str]) -> Figure:
+    """Both images with their scores; where an image cannot be read, the scores alone."""
+    figure = new_figure(7.0, 4.5)
+    panels = figure.subplots(2, 2, height_ratios=(2.2, 1))
+    for column, (side, example) in enumerate(
+        zip(("present", "absent"), pair or (None, None), strict=True)
+    ):
+        picture, bars = panels[0][column], panels[1][column]
+        picture.axis("off")
+        bars.axis("on" if example else "off")
+        if example is None:
+            continue
+        pixels = _pixels(unit.data.layout, example)
+        if pixels is not None:
+            picture.imshow(pixels)
+        picture.set_title(f"{side}: {example.image_id}", fontsize=8)
+        first, second = (texts[prompt] for prompt in example.top)
+        names = ["singleton", f"1st max\n{first}", f"2nd max\n{second}"]
+        bars.barh(names, example.values[:3], color=SHADES[1], edgecolor="black")
+        bars.invert_yaxis()
+        bars.tick_params(labelsize=7)
+        bars.set_xlabel("debiased score (SD)", fontsize=8)
+    return figure
+
+
+def _pixels(dataset: DatasetLayout, example: Example) -> NDArray[np.uint8] | None:
+    """An example's image; None where it cannot be read."""
+    rows = storage.read_row_group(dataset.images, example.shard, ["image_id", "uri"]).to_pylist()
+    (uri,) = (row["uri"] for row in rows if row["image_id"] == example.image_id)
+    try:
+        return decode(storage.read_bytes(uri), SIDE)
+    except (BadImage, UserError, OSError, ValueError):
+        return None

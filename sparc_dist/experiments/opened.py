@@ -1,0 +1,74 @@
+"""A run that lies in storage, opened for experiments: what it holds and what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparc_dist.config import BackboneConfig, Config, DatasetConfig
+from sparc_dist.errors import UserError
+from sparc_dist.experiments import paper
+from sparc_dist.layout import RunLayout
+from sparc_dist.record import read_record
+from sparc_dist.report.tables import Results
+from sparc_dist.report.write import gather
+
+#: The names of data set and backbone.
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run and the metrics of its finished units."""
+
+    layout: RunLayout
+    config: Config
+    results: Results
+
+    @property
+    def keys(self) -> list[Key]:
+        """Its finished units, those with labels: without them nothing can be compared."""
+        return [key for key, metrics in self.results.metrics.items() if metrics["labelled"]]
+
+    @property
+    def datasets(self) -> list[DatasetConfig]:
+        """The data sets of which some unit is finished and labelled."""
+        names = {dataset for dataset, _ in self.keys}
+        return [dataset for dataset in self.config.datasets if dataset.name in names]
+
+    def backbones(self, dataset: str) -> list[BackboneConfig]:
+        """Under which a data set is finished."""
+        return [b for b in self.config.backbones if (dataset, b.name) in self.keys]
+
+    def remarks(self) -> list[str]:
+        """What of the paper's, and of its own, the run lacks."""
+        units = len(self.config.datasets) * len(self.config.backbones)
+        lacking = paper.missing(self.datasets, self.config.backbones)
+        if len(self.keys) < units:
+            lacking.append(
+                f"{len(self.keys)} of the run's {units} units are finished and have labels; the "
+                "figures are of those."
+            )
+        return lacking
+
+
+def open_run(url: str) -> Opened:
+    """The run at a URL; refused when nothing of it can be compared."""
+    layout = RunLayout(url)
+    record = read_record(layout)
+    opened = Opened(layout, _config(url, record["config"]), gather(layout, record))
+    if not opened.keys:
+        raise UserError(
+            f"No unit of the run at {url} is finished and has labels; experiments compare scores "
+            "with labels. Finish the run, or take one of a labelled data set."
+        )
+    return opened
+
+
+def _config(url: str, identity: dict[str, Any]) -> Config:
+    """The config that a run was started with, as far as it decides the results."""
+    kept = dict(identity)
+    threads = kept.pop("threads_per_scorer")
+    return Config.model_validate(
+        {**kept, "output": url, "resources": {"threads_per_scorer": threads}}
+    )

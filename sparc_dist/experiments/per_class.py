@@ -1,0 +1,56 @@
+"""per-class: the AP of each class under ZSCLIP and SPARC, averaged over backbones, by gain."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sparc_dist.experiments.figures import SHADES, new_figure
+from sparc_dist.experiments.laboratory import Laboratory
+from sparc_dist.experiments.opened import Opened
+from sparc_dist.experiments.result import Cell, Result, Table, difference, mean
+
+COLUMNS = ("data set", "class", "ZSCLIP AP (%)", "debiased AP (%)", "SPARC AP (%)", "gain")
+
+
+def per_class(laboratory: Laboratory) -> Result:
+    """From the metrics alone; the gain is SPARC's over ZSCLIP."""
+    run = laboratory.run
+    rows = [row for dataset in run.datasets for row in _rows(run, dataset.name)]
+    gains = [row[5] for row in rows if isinstance(row[5], float)]
+    risen = sum(gain > 0 for gain in gains)
+    remarks = [f"SPARC is above ZSCLIP in {risen} of {len(gains)} classes.", *run.remarks()]
+    return Result("AP of each class", Table(COLUMNS, rows), _figure(run, rows), remarks)
+
+
+def _rows(run: Opened, dataset: str) -> list[list[Cell]]:
+    """The largest gain first; classes without a positive last."""
+    metrics = [run.results.metrics[dataset, b.name] for b in run.backbones(dataset)]
+    rows: list[list[Cell]] = []
+    for name in metrics[0]["sparc"]["AP"]:
+        before, debiased, after = (
+            mean([unit[method]["AP"][name] for unit in metrics])
+            for method in ("zsclip", "debiased", "sparc")
+        )
+        rows.append([dataset, name, before, debiased, after, difference(after, before)])
+    return sorted(rows, key=lambda row: -row[5] if isinstance(row[5], float) else np.inf)
+
+
+def _figure(run: Opened, rows: list[list[Cell]]) -> Figure:
+    """ZSCLIP's AP and SPARC's of each class, a line between them; a panel a data set."""
+    names = [dataset.name for dataset in run.datasets]
+    parts = [[row for row in rows if row[0] == name and row[5] is not None] for name in names]
+    widest = max(len(part) for part in parts)
+    figure = new_figure(max(6.0, 0.16 * widest + 1.5), 3.2 * len(names))
+    for axes, name, part in zip(np.ravel(figure.subplots(len(names))), names, parts, strict=True):
+        at = range(len(part))
+        before, after = ([row[column] for row in part] for column in (2, 4))
+        axes.vlines(at, before, after, color=SHADES[1], linewidth=1)
+        axes.plot(at, before, "o", markerfacecolor="white", markeredgecolor="black", label="ZSCLIP")
+        axes.plot(at, after, "^", color="black", label="SPARC")
+        axes.set_xticks(at, [str(row[1]) for row in part], rotation=90, fontsize=7)
+        axes.set_ylabel("AP (%)")
+        axes.set_xlabel("class, by gain")
+        axes.set_title(name, fontsize=9)
+        axes.legend(fontsize=8)
+    return figure

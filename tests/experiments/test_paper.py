@@ -1,0 +1,125 @@
+"""The paper's figures as the package carries them, and what of them fits a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sparc_dist.config import OPENAI, BackboneConfig, Config, DatasetConfig
+from sparc_dist.core.trials import SPARC
+from sparc_dist.experiments import paper
+from sparc_dist.experiments.ablations import ABLATIONS
+from sparc_dist.experiments.laboratory import Laboratory, Options
+from sparc_dist.experiments.main_table import main_table
+from sparc_dist.experiments.opened import Opened
+from sparc_dist.experiments.per_class import per_class
+from sparc_dist.experiments.result import Table
+from sparc_dist.layout import EXPERIMENTS, RunLayout
+from sparc_dist.report.tables import Results
+
+
+def dataset(kind: str, **more: Any) -> dict[str, Any]:
+    return {"name": kind, "kind": kind, "images": "/nowhere", **more}
+
+
+def opened(kinds: list[str], backbones: list[dict[str, Any]] | None = None) -> Opened:
+    """A run of the paper's data sets with made-up metrics: 60 for ZSCLIP, 70 for SPARC."""
+    raw: dict[str, Any] = {"output": "/nowhere", "datasets": [dataset(kind) for kind in kinds]}
+    if backbones is not None:
+        raw["backbones"] = backbones
+    config = Config.model_validate(raw)
+    values = {"zsclip": 60.0, "debiased": 65.0, "sparc": 70.0}
+    metrics: dict[str, Any] = {
+        name: {"mAP": value, "AP": {"cat": value, "dog": None, "sofa": 130 - value}}
+        for name, value in values.items()
+    }
+    metrics |= {"labelled": 100, "images": 100}
+    keys = [(data.name, b.name) for data in config.datasets for b in config.backbones]
+    names = [data.name for data in config.datasets], [b.name for b in config.backbones]
+    return Opened(RunLayout("/nowhere"), config, Results(*names, dict.fromkeys(keys, metrics), {}))
+
+
+def laboratory(run: Opened) -> Laboratory:
+    return Laboratory(run, Options(), ["main"])
+
+
+def test_the_main_tables_averages_are_those_of_its_rows() -> None:
+    for methods in paper.tables()["main"].values():
+        for figures in methods.values():
+            of_nine = [figures[name] for name in paper.BACKBONES]
+            assert figures["average"] == pytest.approx(sum(of_nine) / 9, abs=0.1)
+
+
+def test_it_is_known_which_of_a_runs_backbones_are_the_papers() -> None:
+    def named(model: str, weights: str) -> str | None:
+        return paper.backbone_name(BackboneConfig(name="mine", model=model, weights=weights))
+
+    assert named("ViT-B-32-quickgelu", "openai") == "ViT-B-32"
+    assert named("RN50x4-quickgelu", "/models/RN50x4.pt") == "RN50x4"
+    assert named("ViT-B-32-quickgelu", "laion400m_e32") is None
+    assert named("ViT-B-32-quickgelu", "/models/tuned.pt") is None
+    assert {named(model, file) for model, file in OPENAI.values()} == set(OPENAI)
+
+
+def test_every_ablation_that_the_paper_prints_has_its_figures() -> None:
+    for name, key in (
+        ("debias", "debias_ablation"),
+        ("random-prompts", "randomized_prompt_ablation"),
+        ("composition", "composition_ablation"),
+        ("templates", "template_ablation"),
+    ):
+        ours = [dict(c.paper) for c in ABLATIONS[name].conditions if c.paper]
+        assert sorted(map(json.dumps, ours)) == sorted(
+            json.dumps(row["mAP"]) for row in paper.tables()[key]
+        )
+        (whole,) = (c for c in ABLATIONS[name].conditions if c.trial == SPARC)
+        assert whole.paper["average"] == 68.3
+    assert set(ABLATIONS) < set(EXPERIMENTS)
+
+
+def test_a_whole_run_of_the_papers_stands_beside_the_paper() -> None:
+    found = main_table(laboratory(opened(["coco2014", "voc2007", "nuswide"])))
+    assert len(found.table.rows) == 3 * 10 * 3
+    rows = {tuple(row[:3]): row[3:] for row in found.table.rows}
+    assert rows["coco2014", "ViT-B-32", "SPARC"] == [70.0, 64.0, 6.0]
+    assert rows["voc2007", "average", "ZSCLIP"][1] == 80.4
+    assert rows["voc2007", "RN50", "debiased"][1:] == [None, None]
+    assert not found.remarks
+
+
+def test_what_a_run_lacks_is_said() -> None:
+    own = {"name": "mine", "model": "sparc-tiny"}
+    theirs = {"name": "theirs", "model": "RN50-quickgelu", "weights": "openai"}
+    found = main_table(laboratory(opened(["voc2007"], [own, theirs])))
+    told = " ".join(found.remarks)
+    assert "lacks COCO, NUSWIDE." in told
+    assert "lacks ViT-L-14-336, ViT-L-14," in told
+    assert "RN50." not in told.replace("RN50x", "")
+    rows = {tuple(row[:3]): row[3:] for row in found.table.rows}
+    assert rows["voc2007", "mine", "SPARC"] == [70.0, None, None]
+    assert rows["voc2007", "average", "SPARC"][1] is None
+
+
+def test_classes_are_sorted_by_gain_and_one_without_a_positive_is_last() -> None:
+    found = per_class(laboratory(opened(["voc2007"])))
+    assert [row[1] for row in found.table.rows] == ["cat", "sofa", "dog"]
+    assert [row[5] for row in found.table.rows] == [10.0, -10.0, None]
+    assert "1 of 2 classes" in found.remarks[0]
+
+
+def test_a_table_for_people_and_one_for_programs() -> None:
+    table = Table(("name", "mAP (%)", "m"), [["a|b, c", 1 / 3, 4], ["d", None, 5]], digits=2)
+    assert table.to_markdown().splitlines() == [
+        "| name | mAP (%) | m |",
+        "| --- | ---: | ---: |",
+        "| a\\|b, c | 0.33 | 4 |",
+        "| d | – | 5 |",
+    ]
+    assert table.to_csv() == f'name,mAP (%),m\n"a|b, c",{1 / 3!r},4\nd,,5\n'
+
+
+def test_an_official_data_set_of_another_name_is_still_the_papers() -> None:
+    data = DatasetConfig.model_validate(dataset("coco2014") | {"name": "mine"})
+    assert paper.dataset_name(data) == "COCO"
