@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparc_dist import __version__, commands
-from sparc_dist.cli_research import bench_parser, experiment_parser, fuse_parser
+from sparc_dist.cli_research import bench_parser, experiment_parser, fuse_parser, simulate_parser
 from sparc_dist.errors import UserError
 from sparc_dist.estimate import Speeds
 from sparc_dist.options import EPILOG, add_config, add_overwrite, amount, count, positive
@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
         _backbones_parser,
         fuse_parser,
         experiment_parser,
+        simulate_parser,
         bench_parser,
     ):
         add(group)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
+from textwrap import fill
 from typing import Any
 
 from sparc_dist import commands, research
+from sparc_dist.core.simulation import Noise
 from sparc_dist.layout import EXPERIMENTS
+from sparc_dist.options import add_overwrite, count, positive
 from sparc_dist.options import command as new_command
 from sparc_dist.plug_in import METHODS
+from sparc_dist.research import SIZES
 
 
 def fuse_parser(group: Any) -> None:
@@ -117,3 +122,39 @@ examples:
         default="other",
         help="for plug-in: whose scores they are (default: %(default)s)",
     )
+
+
+def simulate_parser(group: Any) -> None:
+    """sparc-dist simulate."""
+    rates = ", ".join(f"{field.name} {field.default:g}" for field in fields(Noise))
+    text = f"""\
+Draws labels from a co-occurrence and scores from the paper's noise model (image bias, prompt bias,
+OR with AND-bonus, flipped labels), writes them to DIR as a run's, and reduces them. Every stage and
+experiment can then be tried at full size without a single image.
+
+examples:
+  sparc-dist simulate --like coco2014 --out simulated
+  sparc-dist simulate --images 5000 --classes 20 --noise bonus=0.8 miss=0.3 --out simulated
+  sparc-dist experiment rank-fusion --run simulated
+
+rates of --noise and their defaults:
+{fill(rates, 98, initial_indent="  ", subsequent_indent="  ")}
+"""
+    summary = "draw scores of any size from the noise model"
+    parser = new_command(group, "simulate", research.simulate, summary, text)
+    parser.add_argument(
+        "--like", choices=tuple(SIZES), help="as many images and classes as this data set has"
+    )
+    parser.add_argument("--images", type=positive, metavar="N", help="(default: 5000)")
+    parser.add_argument(
+        "--classes", metavar="N|NAMES", help="their number, or names with commas (default: 20)"
+    )
+    parser.add_argument(
+        "--labels", metavar="FILE", help="a table of labels: take its co-occurrence over"
+    )
+    parser.add_argument("--noise", nargs="*", default=[], metavar="NAME=X", help="other rates")
+    parser.add_argument("--seed", type=count, default=0, metavar="N", help="(default: 0)")
+    parser.add_argument(
+        "--out", default="sparc-simulated", metavar="DIR", help="(default: %(default)s)"
+    )
+    add_overwrite(parser)

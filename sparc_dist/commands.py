@@ -172,6 +172,16 @@ def backbones(options: Namespace) -> int:
     return 1 if failed else 0
 
 
+def show_outcome(outcome: Outcome) -> int:
+    """Report what became of a run; gives the exit code."""
+    from sparc_dist.report import write_report
+
+    for (dataset, backbone), told in outcome.failures.items():
+        print(f"{dataset} × {backbone} failed: {told}", file=sys.stderr)
+    _show(outcome.layout.root, write_report(outcome.layout.root))
+    return 1 if outcome.failures else 0
+
+
 def _run_config(config: Config, overwrite: bool, part: Part = "all") -> int:
     outcome, results = _finish(config, overwrite, part)
     if part == "score":

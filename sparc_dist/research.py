@@ -5,9 +5,49 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from dataclasses import fields
 
 from sparc_dist import storage
+from sparc_dist.core.simulation import Noise
+from sparc_dist.errors import UserError, quoted
 from sparc_dist.layout import EXPERIMENTS, RunLayout
+
+#: Images and classes of the paper's test sets.
+SIZES = {"voc2007": (4952, 20), "coco2014": (40504, 80), "nuswide": (107859, 81)}
+
+
+def simulate(options: Namespace) -> int:
+    """sparc-dist simulate."""
+    from sparc_dist.commands import show_outcome
+    from sparc_dist.simulate import Settings, simulate
+
+    images, classes = SIZES.get(options.like, (5000, 20))
+    named: int | tuple[str, ...] = classes
+    if options.classes is not None:
+        names = tuple(name.strip() for name in options.classes.split(",") if name.strip())
+        named = int(options.classes) if options.classes.strip().isdigit() else names
+    settings = Settings(
+        options.images or images, named, options.seed, options.labels, _noise(options.noise)
+    )
+    return show_outcome(simulate(options.out, settings, options.overwrite))
+
+
+def _noise(rates: list[str]) -> Noise:
+    """The rates of the noise model with the user's changes."""
+    known = {field.name for field in fields(Noise)}
+    given = {}
+    for rate in rates:
+        name, _, value = rate.partition("=")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise UserError(f"--noise {rate}: write a rate as NAME=X, X a number.") from None
+        if name not in known:
+            raise UserError(f"--noise {rate}: there is no rate {quoted(name)}; see --help.")
+    try:
+        return Noise(**given)
+    except ValueError as error:
+        raise UserError(f"--noise: {error}.") from None
 
 
 def experiment(options: Namespace) -> int:

@@ -47,18 +47,24 @@ def image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
 
 
 def debias_images(scores: Scores, mode: ImageDebias = "full") -> Floats:
-    """The image-level step: singleton and compound scores side by side (n, N + P).
+    """The image-level step: singleton and compound scores side by side (n, N + P)."""
+    return np.concatenate([debias_singleton(scores, mode), debias_compound(scores)], axis=1)
 
-    A singleton score is standardised by its image's singleton scores, a compound score by its
-    image's *auxiliary* scores: compound prompts have no template, so neither may their yardstick.
-    """
-    compound = standardise(scores.compound, *image_statistics(scores.auxiliary))
+
+def debias_singleton(scores: Scores, mode: ImageDebias = "full") -> Floats:
+    """The image-level step of the singleton scores (n, N), by those of their image."""
     mean, sd = image_statistics(scores.singleton)
     if mode == "full":
-        singleton = standardise(scores.singleton, mean, sd)
-    else:
-        singleton = scores.singleton.astype(np.float64) - (mean if mode == "centre" else 0.0)
-    return np.concatenate([singleton, compound], axis=1)
+        return standardise(scores.singleton, mean, sd)
+    return scores.singleton.astype(np.float64) - (mean if mode == "centre" else 0.0)
+
+
+def debias_compound(scores: Scores) -> Floats:
+    """The image-level step of the compound scores (n, P), by the *auxiliary* ones of their image.
+
+    Compound prompts have no template, so neither may their yardstick.
+    """
+    return standardise(scores.compound, *image_statistics(scores.auxiliary))
 
 
 def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:

@@ -22,6 +22,11 @@ def mentions_of(prompt_classes: Sequence[Sequence[int]], classes: int) -> list[N
     return [np.array(indices, dtype=np.int64) for indices in prompts]
 
 
+def falling(scores: NDArray[np.floating], columns: NDArray[np.int64]) -> Floats:
+    """Some columns of scores, those of each image sorted (n, len(columns))."""
+    return np.sort(np.asarray(scores[:, columns], dtype=np.float64), axis=1)[:, ::-1]
+
+
 def order_statistics(debiased: Floats, mentions: Mentions) -> Iterator[Floats]:
     """For each class its vectors (n, 1 + m_i): the singleton, then the compound scores, falling.
 
@@ -29,5 +34,5 @@ def order_statistics(debiased: Floats, mentions: Mentions) -> Iterator[Floats]:
     """
     classes = len(mentions)
     for index, prompts in enumerate(mentions):
-        ranked = np.sort(debiased[:, classes + prompts], axis=1)[:, ::-1]
+        ranked = falling(debiased, classes + prompts)
         yield np.concatenate([debiased[:, index : index + 1], ranked], axis=1)

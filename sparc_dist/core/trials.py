@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.debias import Scores, debias_images, debias_prompts
+from sparc_dist.core.debias import Scores, debias_compound, debias_prompts, debias_singleton
 from sparc_dist.core.fusion import Method, merge, rank_weights
 from sparc_dist.core.moments import Floats, Moments, Scatter
-from sparc_dist.core.order_statistics import Mentions, order_statistics
+from sparc_dist.core.order_statistics import Mentions, falling
 from sparc_dist.core.sparc import needs_ranks
 
 #: The compound prompts that a run was scored with.
 STORED = "stored"
+#: Of scores that are not debiased, and of the moments of compound prompts.
+RAW, COMPOUND = "raw", "compound"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Trial:
     @property
     def debiasing(self) -> str:
         """Of trials with the same one the debiased scores are the same."""
-        return self.method.image_debias if self.debias else "raw"
+        return self.method.image_debias if self.debias else RAW
 
 
 #: The three columns of every report.
@@ -73,16 +75,20 @@ class Trials:
     mentions: Mapping[str, Mentions]
 
     def moments(self, scores: Scores) -> Each:
-        """Pass 1: of every debiasing the moments of all N + P prompts."""
-        return Each({mode: Moments.of(_by_image(scores, mode)) for mode in self._debiasings()})
+        """Pass 1: the moments of compound prompts, and of singletons under every debiasing."""
+        modes = {trial.debiasing for trial in self.trials if trial.debias}
+        found = {mode: Moments.of(_singleton(scores, mode)) for mode in sorted(modes)}
+        return Each({**found, COMPOUND: Moments.of(debias_compound(scores))} if found else {})
 
     def scatters(self, scores: Scores, moments: Each) -> Each:
         """Pass 2: the scatter of each class's ranks, where a trial's weights come from it."""
         ranked = [trial for trial in self.trials if needs_ranks(trial.method)]
-        found: dict[tuple[str, str, int], Scatter] = {}
-        for (mode, prompts), _, ranks in self._ranks(scores, moments, ranked):
-            found |= {(mode, prompts, i): Scatter.of(rows) for i, rows in enumerate(ranks)}
-        return Each(found)
+        return Each(
+            {
+                (trials[0].debiasing, trials[0].prompts, index): Scatter.of(rows)
+                for trials, index, rows in self._ranks(scores, moments, ranked)
+            }
+        )
 
     def weights(self, scatters: Each) -> list[list[Floats]]:
         """The weights of each trial: for each class (1 + m_i,)."""
@@ -105,35 +111,44 @@ class Trials:
     ) -> NDArray[np.float32]:
         """Pass 3: the final scores of every trial (n, trials, N), as float32 like stored ones."""
         final = np.empty((len(scores), len(self.trials), scores.singleton.shape[1]), np.float32)
-        for _, members, ranks in self._ranks(scores, moments, self.trials):
-            merged = np.array([self.trials[index].method.merge for index in members])
-            for i, rows in enumerate(ranks):
-                fused = rows @ np.stack([weights[index][i] for index in members], axis=1)
-                final[:, members, i] = np.where(merged, merge(rows[:, :1], fused), fused)
+        number = {trial: number for number, trial in enumerate(self.trials)}
+        for trials, index, rows in self._ranks(scores, moments, self.trials):
+            own = [number[trial] for trial in trials]
+            fused = rows @ np.stack([weights[member][index] for member in own], axis=1)
+            merged = np.array([trial.method.merge for trial in trials])
+            final[:, own, index] = np.where(merged, merge(rows[:, :1], fused), fused)
         return final
-
-    def _debiasings(self) -> Iterator[str]:
-        """Those that need moments."""
-        yield from {trial.debiasing: None for trial in self.trials if trial.debias}
 
     def _ranks(
         self, scores: Scores, moments: Each, trials: Sequence[Trial]
-    ) -> Iterator[tuple[tuple[str, str], list[int], Iterator[Floats]]]:
-        """For each debiasing and set of prompts: its trials' numbers, each class's vectors."""
-        members: dict[str, dict[str, list[int]]] = {}
+    ) -> Iterator[tuple[list[Trial], int, Floats]]:
+        """For trials that share them, and for each class: its vectors (n, 1 + m_i).
+
+        Sorting is most of the work, and the same however the singleton is debiased.
+        """
+        members: dict[tuple[bool, str], dict[str, list[Trial]]] = {}
         for trial in trials:
-            sets = members.setdefault(trial.debiasing, {})
-            sets.setdefault(trial.prompts, []).append(self.trials.index(trial))
-        for mode, sets in members.items():
-            debiased = _by_image(scores, mode)
-            if mode != "raw":
-                debiased = debias_prompts(debiased, moments[mode])
-            for prompts, numbers in sets.items():
-                yield (mode, prompts), numbers, order_statistics(debiased, self.mentions[prompts])
+            modes = members.setdefault((trial.debias, trial.prompts), {})
+            modes.setdefault(trial.debiasing, []).append(trial)
+        singleton = {
+            mode: _standardised(_singleton(scores, mode), mode, moments)
+            for mode in {trial.debiasing for trial in trials}
+        }
+        compound = {False: scores.compound}
+        if any(trial.debias for trial in trials):
+            compound[True] = _standardised(debias_compound(scores), COMPOUND, moments)
+        for (debias, prompts), modes in members.items():
+            for index, columns in enumerate(self.mentions[prompts]):
+                ranked = falling(compound[debias], columns)
+                for mode, sharing in modes.items():
+                    yield sharing, index, np.column_stack([singleton[mode][:, index], ranked])
 
 
-def _by_image(scores: Scores, mode: str) -> Floats:
-    """Singleton and compound scores side by side (n, N + P), after the image-level step."""
-    if mode == "raw":
-        return np.concatenate([scores.singleton, scores.compound], axis=1, dtype=np.float64)
-    return debias_images(scores, mode)  # type: ignore[arg-type]
+def _singleton(scores: Scores, mode: str) -> Floats:
+    """Singleton scores (n, N) after the image-level step."""
+    return debias_singleton(scores, "none" if mode == RAW else mode)  # type: ignore[arg-type]
+
+
+def _standardised(values: Floats, name: str, moments: Each) -> Floats:
+    """After the prompt-level step too, unless they are to stay raw."""
+    return values if name == RAW else debias_prompts(values, moments[name])

@@ -101,7 +101,8 @@ class Laboratory:
         return self._aps
 
     def _try(self, trials: Sequence[Trial]) -> tuple[Aps, list[str]]:
-        from sparc_dist.pipeline.trials import looks_with, try_all
+        from sparc_dist.pipeline.looks import looks_with
+        from sparc_dist.pipeline.trials import try_all
 
         aps, remarks = {}, []
         for dataset in self.run.datasets:

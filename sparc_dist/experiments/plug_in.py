@@ -12,7 +12,8 @@ from sparc_dist.experiments.figures import bars
 from sparc_dist.experiments.laboratory import Laboratory
 from sparc_dist.experiments.opened import Opened
 from sparc_dist.experiments.result import Cell, Result, Table, difference
-from sparc_dist.pipeline.trials import plugged_in, try_all
+from sparc_dist.pipeline.looks import plugged_in
+from sparc_dist.pipeline.trials import try_all
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.plug_in import METHODS, MethodName
 
@@ -50,6 +51,7 @@ def plug_in(laboratory: Laboratory) -> Result:
         "alone": [_either(row, 3, 6) for row in rows],
         "with SPARC": [_either(row, 4, 7) for row in rows],
     }
+    remarks.append(f"Paper: {paper.tables()['complementarity']['note']}.")
     table = Table(COLUMNS, rows)
     return Result("SPARC on top of other methods", table, bars(labels, series, "mAP (%)"), remarks)
 

@@ -104,8 +104,10 @@ class Passes:
                     raise stalled(f"The pass {stage.replace('_', ' ')}", self.limit)
                 yield done[0]
         finally:
-            for reference in waiting:
-                ray.cancel(reference)
+            if waiting:
+                # Only what still runs: to cancel a task whose reply is on its way ends the driver.
+                for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[1]:
+                    ray.cancel(reference)
 
 
 def remote(work: Callable[..., Any], returns: int = 1) -> Any:

@@ -17,7 +17,7 @@ from sparc_dist.cli import main
 from sparc_dist.experiments.laboratory import Laboratory, Options
 from sparc_dist.experiments.opened import open_run
 from sparc_dist.layout import EXPERIMENT_FILES, EXPERIMENTS
-from sparc_dist.pipeline.trials import looks_with
+from sparc_dist.pipeline.looks import looks_with
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
