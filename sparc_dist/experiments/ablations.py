@@ -122,11 +122,10 @@ class Ablation:
                 series[name] = [self._average(run, aps, c, name) for c in self.conditions]
             if printed and any(printed in condition.paper for condition in self.conditions):
                 marks[f"paper, {printed}"] = [c.paper.get(printed) for c in self.conditions]
-        labels = [
-            ", ".join(f"{name}: {cell}" for name, cell in zip(self.columns, c.cells, strict=True))
-            for c in self.conditions
-        ]
-        return bars(labels, series, "mAP (%)", marks)
+        labels = [" / ".join(condition.cells) for condition in self.conditions]
+        figure = bars(labels, series, "mAP (%)", marks)
+        figure.axes[0].set_title(" / ".join(self.columns), fontsize=8, loc="left")
+        return figure
 
     def _ranks_figure(self, run: Opened, aps: Aps) -> Figure:
         """mAP over k, without and with merge; max-variance and singleton as level lines."""

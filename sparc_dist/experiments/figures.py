@@ -96,7 +96,7 @@ def _saved(figure: Figure, form: str, metadata: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     with mpl.rc_context(_SETTINGS):
         FigureCanvasAgg(figure)
-        figure.savefig(buffer, format=form, dpi=150, metadata=metadata)
+        figure.savefig(buffer, format=form, dpi=110, metadata=metadata)
     return buffer.getvalue()
 
 

@@ -131,6 +131,7 @@ def _examples_figure(unit: Unit, pair: tuple[Example, Example] | None, texts: li
     """Both images with their scores; where an image cannot be read, the scores alone."""
     figure = new_figure(7.0, 4.5)
     panels = figure.subplots(2, 2, height_ratios=(2.2, 1))
+    panels[1][0].sharex(panels[1][1])
     for column, (side, example) in enumerate(
         zip(("present", "absent"), pair or (None, None), strict=True)
     ):
