@@ -8,8 +8,10 @@ from argparse import Namespace
 from dataclasses import fields
 
 from sparc_dist import storage
+from sparc_dist.config import KEYS_IN_URL
 from sparc_dist.core.simulation import Noise
 from sparc_dist.errors import UserError, quoted
+from sparc_dist.filesystems import without_secrets
 from sparc_dist.layout import EXPERIMENTS, RunLayout
 
 #: Images and classes of the paper's test sets.
@@ -26,10 +28,11 @@ def simulate(options: Namespace) -> int:
     if options.classes is not None:
         names = tuple(name.strip() for name in options.classes.split(",") if name.strip())
         named = int(options.classes) if options.classes.strip().isdigit() else names
+    labels = None if options.labels is None else _url("--labels", options.labels)
     settings = Settings(
-        options.images or images, named, options.seed, options.labels, _noise(options.noise)
+        options.images or images, named, options.seed, labels, _noise(options.noise)
     )
-    return show_outcome(simulate(options.out, settings, options.overwrite))
+    return show_outcome(simulate(_url("--out", options.out), settings, options.overwrite))
 
 
 def _noise(rates: list[str]) -> Noise:
@@ -55,11 +58,10 @@ def experiment(options: Namespace) -> int:
     from sparc_dist.experiments import Options, run_experiments
 
     names = EXPERIMENTS if options.name == "all" else (options.name,)
-    chosen = Options(
-        options.dataset, options.backbone, options.label, options.scores, options.method
-    )
+    run = _url("--run", options.run)
+    scores = None if options.scores is None else _url("--scores", options.scores)
+    chosen = Options(options.dataset, options.backbone, options.label, scores, options.method)
     failed = False
-    run = storage.absolute(options.run, os.getcwd())  # for workers, wherever they are
     for name, found in run_experiments(names, run, chosen):
         if isinstance(found, str):
             print(f"sparc-dist: {name}: {found}", file=sys.stderr, flush=True)
@@ -70,5 +72,12 @@ def experiment(options: Namespace) -> int:
             print(f"# {found.title}\n\n{table}\n{remarks}\n", flush=True)
     if failed and len(names) == 1:
         return 2
-    print(f"Tables and figures are in {RunLayout(options.run).experiments_index}")
+    print(f"Tables and figures are in {RunLayout(run).experiments_index}")
     return 1 if failed else 0
+
+
+def _url(option: str, url: str) -> str:
+    """A URL as workers know it, wherever they are; it will be told, so it must hold no key."""
+    if without_secrets(url) != url:
+        raise UserError(f"{option} {KEYS_IN_URL}.")
+    return storage.absolute(url, os.getcwd())

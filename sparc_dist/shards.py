@@ -108,8 +108,8 @@ class UnitShards:
         content = storage.read_own(self.unit.scores(shard))
         if marker is None or not _is(content, marker.sha256["scores"]):
             raise DamagedScores(
-                f"{self.unit.scores(shard)} is not what was written; start the same command "
-                "again to score its images anew."
+                f"{self.unit.scores(shard)} is not what was written; start the run again to score "
+                "its images anew."
             )
         return pq.read_table(io.BytesIO(content or b""), columns=columns)
 

@@ -8,11 +8,10 @@ prompt and cell: all that a better table can be found from, however many images 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,15 +80,6 @@ class CellCounts:
         count = members.sum(axis=0)
         mean = (members * scores).sum(axis=0) / np.maximum(count, 1)
         return cls(count, mean, (members * (scores - mean) ** 2).sum(axis=0))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
-        return [self.count, self.mean, self.deviations]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> CellCounts:
-        """What ``arrays`` gave."""
-        return cls(*arrays)
 
     def __add__(self, other: CellCounts) -> CellCounts:
         count = self.count + other.count
@@ -186,16 +176,6 @@ class CellSums:
             theta1.sum(axis=0),
             len(pairs),
         )
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
-        return [self.loss, self.squares, self.products, self.scale, np.array(self.count)]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> CellSums:
-        """What ``arrays`` gave."""
-        loss, squares, products, scale, count = arrays
-        return cls(loss, squares, products, scale, int(count))
 
     def __add__(self, other: CellSums) -> CellSums:
         return CellSums(

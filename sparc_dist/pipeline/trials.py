@@ -27,27 +27,27 @@ ROWS = 512
 
 def try_all(unit: Unit, trials: Trials, looks: Any) -> dict[Trial, list[float | None]]:
     """The AP of every class under every trial. looks: a reference to ``Looks``."""
-    passes, watch = unit.passes(), unit.stages.watch
-    at = (unit.shards, trials)
-    moments = passes.merged("trials_moments", watch, partial(_moments, *at), looks)
-    scatters = passes.merged("trials_scatters", watch, partial(_scatters, *at), looks, moments)
-    weights = remote(Trials.weights).remote(ray.put(trials), scatters)
-    fitted = (looks, moments, weights)
-    positives = passes.merged("trials_positives", watch, partial(_positives, *at), *fitted)
-    reached = passes.merged("trials_reached", watch, partial(_reached, *at), *fitted, positives)
+    passes, watch, shards = unit.passes(), unit.stages.watch, unit.shards
+    shared = (ray.put(trials), looks)  # once, and not with every task
+    moments = passes.merged("trials_moments", watch, partial(_moments, shards), *shared)
+    scatters = passes.merged("trials_scatters", watch, partial(_scatters, shards), *shared, moments)
+    fitted = (*shared, moments, remote(Trials.weights).remote(shared[0], scatters))
+    positives = passes.merged("trials_positives", watch, partial(_positives, shards), *fitted)
+    counted = (*fitted, positives)
+    reached = passes.merged("trials_reached", watch, partial(_reached, shards), *counted)
     job = remote(average_precision).remote(positives, reached)
     aps = result(job, passes.limit, "The last step of the trials")
     width = len(unit.data.bank.classes)
     return {trial: aps[i * width : (i + 1) * width] for i, trial in enumerate(trials.trials)}
 
 
-def _moments(shards: UnitShards, trials: Trials, group: Group, looks: Looks) -> Each:
+def _moments(shards: UnitShards, group: Group, trials: Trials, looks: Looks) -> Each:
     found: Each = total(trials.moments(scores) for _, _, scores in _slices(shards, group, looks))
     return found
 
 
 def _scatters(
-    shards: UnitShards, trials: Trials, group: Group, looks: Looks, moments: Each
+    shards: UnitShards, group: Group, trials: Trials, looks: Looks, moments: Each
 ) -> Each:
     parts = _slices(shards, group, looks)
     found: Each = total(trials.scatters(scores, moments) for _, _, scores in parts)
@@ -73,15 +73,15 @@ class _Fitted:
             yield final.reshape(tiled.shape), tiled
 
 
-def _positives(shards: UnitShards, trials: Trials, group: Group, *fitted: Any) -> Positives:
-    final = _Fitted(shards, trials, *fitted).final(group)
+def _positives(shards: UnitShards, group: Group, *fitted: Any) -> Positives:
+    final = _Fitted(shards, *fitted).final(group)
     found: Positives = total(Positives.of(scores, labels) for scores, labels in final)
     return found
 
 
-def _reached(shards: UnitShards, trials: Trials, group: Group, *arguments: Any) -> Reached:
-    *fitted, positives = arguments
-    final = _Fitted(shards, trials, *fitted).final(group)
+def _reached(shards: UnitShards, group: Group, *counted: Any) -> Reached:
+    *fitted, positives = counted
+    final = _Fitted(shards, *fitted).final(group)
     found: Reached = total(Reached.of(scores, positives) for scores, _ in final)
     return found
 

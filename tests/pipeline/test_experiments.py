@@ -152,3 +152,14 @@ def test_a_run_without_a_labelled_unit_is_refused(
     assert "is finished and has labels" in capsys.readouterr().err
     assert main(["experiment", "main", "--run", str(finished / "nowhere")]) == 2
     assert "There is no run at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--run", "--scores"])
+def test_a_url_with_a_key_is_refused_and_not_repeated(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["experiment", "plug-in", "--run", "here", option]
+    assert main([*command, "https://host/x.npz?Signature=hidden"]) == 2
+    told = capsys.readouterr().err
+    assert option in told
+    assert "hidden" not in told
