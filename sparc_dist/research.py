@@ -14,6 +14,13 @@ from sparc_dist.errors import UserError, quoted
 from sparc_dist.filesystems import without_secrets
 from sparc_dist.layout import EXPERIMENTS, RunLayout
 
+#: Which experiments an option is for.
+OPTIONS = {
+    "dataset": ("plug-in", "histograms", "examples"),
+    "backbone": ("plug-in", "histograms", "examples"),
+    "class": ("histograms", "examples"),
+    "scores": ("plug-in",),
+}
 #: Images and classes of the paper's test sets.
 SIZES = {"voc2007": (4952, 20), "coco2014": (40504, 80), "nuswide": (107859, 81)}
 
@@ -21,13 +28,14 @@ SIZES = {"voc2007": (4952, 20), "coco2014": (40504, 80), "nuswide": (107859, 81)
 def simulate(options: Namespace) -> int:
     """sparc-dist simulate."""
     from sparc_dist.commands import show_outcome
-    from sparc_dist.simulate import Settings, simulate
+    from sparc_dist.simulate import simulate
+    from sparc_dist.simulation_inputs import Settings
 
     images, classes = SIZES.get(options.like, (5000, 20))
     named: int | tuple[str, ...] = classes
     if options.classes is not None:
         names = tuple(name.strip() for name in options.classes.split(",") if name.strip())
-        named = int(options.classes) if options.classes.strip().isdigit() else names
+        named = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
     labels = None if options.labels is None else _url("--labels", options.labels)
     settings = Settings(
         options.images or images, named, options.seed, labels, _noise(options.noise)
@@ -58,6 +66,9 @@ def experiment(options: Namespace) -> int:
     from sparc_dist.experiments import Options, run_experiments
 
     names = EXPERIMENTS if options.name == "all" else (options.name,)
+    for option, of in OPTIONS.items():
+        if getattr(options, option.replace("class", "label")) is not None and not {*of} & {*names}:
+            raise UserError(f"--{option} is of no use to {options.name}; leave it out.")
     run = _url("--run", options.run)
     scores = None if options.scores is None else _url("--scores", options.scores)
     chosen = Options(options.dataset, options.backbone, options.label, scores, options.method)
@@ -67,9 +78,7 @@ def experiment(options: Namespace) -> int:
             print(f"sparc-dist: {name}: {found}", file=sys.stderr, flush=True)
             failed = True
         else:
-            table = (found.summary or found.table).to_markdown()
-            remarks = "\n".join(f"- {remark}" for remark in found.remarks)
-            print(f"# {found.title}\n\n{table}\n{remarks}\n", flush=True)
+            print(found.to_markdown(), flush=True)
     if failed and len(names) == 1:
         return 2
     print(f"Tables and figures are in {RunLayout(run).experiments_index}")

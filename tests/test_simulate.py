@@ -17,7 +17,8 @@ from sparc_dist.errors import UserError
 from sparc_dist.layout import UnitLayout
 from sparc_dist.prompts.matching import ClassMatcher
 from sparc_dist.report import write_report
-from sparc_dist.simulate import TRAINING_IMAGES, Settings, simulate, write_inputs
+from sparc_dist.simulate import simulate
+from sparc_dist.simulation_inputs import TRAINING_IMAGES, Settings, write_inputs
 from sparc_dist.status import status
 from tests.command import outcome_hashes
 from tests.s3 import FaultProxy

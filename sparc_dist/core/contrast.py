@@ -15,8 +15,6 @@ from sparc_dist.core.moments import Floats
 #: The columns of a contrast's values.
 COLUMNS = ("singleton", "1st max", "2nd max", "singleton + 2nd max", "SPARC")
 FIRST, SECOND = 1, 2
-#: Images on either side among which a telling pair is looked for.
-CANDIDATES = 2000
 
 
 @dataclass(frozen=True)
@@ -96,18 +94,15 @@ class Contrast:
     def misordered(self) -> tuple[Example, Example] | None:
         """The pair (present, absent) that the first max misorders and the second max puts right.
 
-        Of all such pairs the one where both are clearest; None where there is none. Looked for
-        among the images whose first and second max are closest together, of those that hold the
-        class, or furthest apart, of those that do not.
+        Of all such pairs the one where both are clearest; None where there is none.
         """
-        gap = self.values[:, FIRST] - self.values[:, SECOND]
-        holding, lacking = (np.flatnonzero(self.present == side) for side in (True, False))
-        holding = holding[np.argsort(gap[holding], kind="stable")[:CANDIDATES]]
-        lacking = lacking[np.argsort(-gap[lacking], kind="stable")[:CANDIDATES]]
+        first, second = self.values[:, FIRST], self.values[:, SECOND]
+        holding = _front(np.flatnonzero(self.present), first, -second)
+        lacking = _front(np.flatnonzero(~self.present), -first, second)
         if not len(holding) or not len(lacking):
             return None
-        wrong = self.values[lacking, FIRST] - self.values[holding, FIRST, None]
-        right = self.values[holding, SECOND, None] - self.values[lacking, SECOND]
+        wrong = first[lacking] - first[holding, None]
+        right = second[holding, None] - second[lacking]
         clearest = np.minimum(wrong, right)
         row, column = np.unravel_index(int(clearest.argmax()), clearest.shape)
         if clearest[row, column] <= 0:
@@ -117,3 +112,13 @@ class Contrast:
     def _example(self, row: int) -> Example:
         first, second = self.top[row].tolist()
         return Example(*self.ids[row], self.values[row], (first, second))
+
+
+def _front(
+    rows: NDArray[np.intp], low: NDArray[np.float32], lower: NDArray[np.float32]
+) -> NDArray[np.intp]:
+    """Of ``rows`` those than which no other is as low in both: one of them is in the best pair."""
+    rows = rows[np.lexsort((lower[rows], low[rows]))]
+    least = np.minimum.accumulate(lower[rows])
+    front: NDArray[np.intp] = rows[np.append(True, lower[rows][1:] < least[:-1])[: len(rows)]]
+    return front

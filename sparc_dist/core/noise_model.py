@@ -41,12 +41,13 @@ class NoiseFit:
     a0, a1: (N,), NaN for a class in no prompt that counts; where all prompts share one δ, a0 is
     known only up to a common shift, and its lowest is 0. delta: one, or (P,) with NaN for a prompt
     on which it has no effect; quartiles: the 25th and 75th percentile of those. table: f (P, 4).
-    passes: over the images, until this model stood.
+    passes: over the images, until this model stood. converged: whether it stood, or passes ran out.
     """
 
     fvu: float
     table: Floats
     passes: int
+    converged: bool
     a0: Floats | None = None
     a1: Floats | None = None
     delta: float | Floats | None = None
@@ -97,7 +98,7 @@ class Search:
         return led
 
 
-class Passes:
+class Rounds:
     """Counts the passes over the images and lets searches share them."""
 
     def __init__(self, one_pass: OnePass, balance: Balance, most: int) -> None:
@@ -132,8 +133,8 @@ def fit(
 
     one_pass: from tables (K, P, 4) to the sums of all images, wherever they are
     """
-    passes = Passes(one_pass, balance, most_passes)
-    first = Quadratic.of(passes([first_table(len(pairs))]), 0, balance)
+    rounds = Rounds(one_pass, balance, most_passes)
+    first = Quadratic.of(rounds([first_table(len(pairs))]), 0, balance)
     kinds = models(pairs, count)
     searches = {}
     for name, model in kinds.items():
@@ -141,9 +142,9 @@ def fit(
         # Without class terms a start has nothing at random in it.
         begun = begun if isinstance(model, ClassTerms) else begun[:1]
         searches[name] = [Search(model, model.improved(x, first)) for x in begun]
-    passes.run(search for group in searches.values() for search in group)
+    rounds.run(search for group in searches.values() for search in group)
     best = {name: min(group, key=attrgetter("loss")) for name, group in searches.items()}
-    _nest(best, passes)
+    _nest(best, rounds)
     return {name: _outcome(search, balance) for name, search in best.items()}
 
 
@@ -160,7 +161,7 @@ def fit_noise_models(
     return fit(one_pass, balance, some.classes, some.labels.shape[1], starts, most_passes)
 
 
-def _nest(best: dict[str, Search], passes: Passes) -> None:
+def _nest(best: dict[str, Search], rounds: Rounds) -> None:
     """Where a model did worse than one that it contains, go on from there: it is never worse."""
     inner = ["only_or", "additive"]
     for name in ("or_static_and_bonus", "or_variable_and_bonus", "lookup_table"):
@@ -169,7 +170,7 @@ def _nest(best: dict[str, Search], passes: Passes) -> None:
         source = min((best[other] for other in inner), key=attrgetter("loss"))
         if source.loss < best[name].loss:
             best[name] = _embedded(best[name].model, source)
-            passes.run([best[name]])
+            rounds.run([best[name]])
         inner = [name]
 
 
@@ -188,19 +189,20 @@ def _outcome(search: Search, balance: Balance) -> NoiseFit:
     # Where every θ₁ is 0 there is no scale to fix.
     scale = search.scale if search.scale > 0 else 1.0
     if not isinstance(model, ClassTerms):
-        return NoiseFit(search.loss, scale * model.table(x), search.passes)
+        return NoiseFit(search.loss, scale * model.table(x), search.passes, search.done)
     a, delta = scale * x[: 2 * model.count].reshape(2, -1), x[2 * model.count :]
     used = np.isin(np.arange(model.count), model.pairs[balance.used])
     if model.bonus != "each":
         a[0] -= a[0, used].min()
     x = np.concatenate([*a, delta])
     a0, a1 = np.where(used, a, np.nan)
-    fitted = NoiseFit(search.loss, model.table(x), search.passes, a0, a1)
+    fitted = NoiseFit(search.loss, model.table(x), search.passes, search.done, a0, a1)
     if model.bonus == "one":
         return replace(fitted, delta=float(delta[0]))
     if model.bonus == "each":
         felt = (balance.weights * np.minimum(*model.terms(x)) ** 2).any(axis=1)
-        q1, q3 = np.quantile(delta[felt], [0.25, 0.75]) if felt.any() else (np.nan, np.nan)
-        delta = np.where(felt, delta, np.nan)
-        return replace(fitted, delta=delta, quartiles=(float(q1), float(q3)))
+        fitted = replace(fitted, delta=np.where(felt, delta, np.nan))
+        if felt.any():
+            q1, q3 = np.quantile(delta[felt], [0.25, 0.75])
+            return replace(fitted, quartiles=(float(q1), float(q3)))
     return fitted

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,9 +80,9 @@ class Noise:
                 raise ValueError(f"{name} is {value}; it must be from 0 to {most}")
 
 
-def stream(seed: int, kind: int, number: int = 0) -> np.random.Generator:
-    """Random numbers of their own for, say, shard ``number``: whoever draws, they are the same."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(kind, number)))
+def stream(seed: int, kind: int, *numbers: int) -> np.random.Generator:
+    """Random numbers of their own for, say, a shard's number: whoever draws, they are the same."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(kind, *numbers)))
 
 
 def built_in_cooccurrence(classes: int) -> Floats:
@@ -197,12 +199,9 @@ class Seen:
     offset: Floats
     gain: Floats
 
-    def scored(
-        self, f: Floats, bias: Floats, sd: float, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        """Scores (n, P) from f (n, P) and the biases (P,) of prompts."""
-        scores = self.gain * f + self.offset + bias + sd * rng.standard_normal(f.shape)
-        return scores.astype(np.float32)
+    def scored(self, f: Floats, bias: Floats, errors: Floats) -> NDArray[np.float32]:
+        """Scores (n, P) from f (n, P), the biases (P,) of prompts and ε (n, P)."""
+        return (self.gain * f + self.offset + bias + errors).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -223,22 +222,29 @@ class ScoreModel:
         noise, rng = self.noise, stream(self.seed, SHARDS, shard)
         images = self._images(labels, rng)
         biases = self._classes[1]
-        bonus, bias = self._prompts(self.mentioned, PROMPTS)
+        bonus, bias = self._prompts
         f = compound(images.seen, self.mentioned, bonus)
         return Scores(
-            images.scored(images.seen, biases[0], noise.singleton, rng),
-            images.scored(images.seen, biases[1], noise.auxiliary, rng),
-            images.scored(f, bias, noise.compound, rng),
+            images.scored(images.seen, biases[0], noise.singleton * _normal(labels, rng)),
+            images.scored(images.seen, biases[1], noise.auxiliary * _normal(labels, rng)),
+            images.scored(f, bias, noise.compound * _normal(f, rng)),
         )
 
     def more(
-        self, shard: int, labels: Labels, mentioned: Sequence[Sequence[int]]
+        self, shard: int, labels: Labels, prompts: Sequence[tuple[str, Sequence[int]]]
     ) -> NDArray[np.float32]:
-        """The scores (n, P') of other compound prompts, which see the same of the same images."""
-        images = self._images(labels, stream(self.seed, SHARDS, shard))
-        bonus, bias = self._prompts(mentioned, MORE_PROMPTS)
-        f = compound(images.seen, mentioned, bonus)
-        return images.scored(f, bias, self.noise.compound, stream(self.seed, MORE, shard))
+        """The scores (n, P') of other compound prompts, which see the same of the same images.
+
+        What is a prompt's own is drawn from its text: it does not depend on what else is asked.
+        """
+        noise, images = self.noise, self._images(labels, stream(self.seed, SHARDS, shard))
+        keys = [crc32(text.encode()) for text, _ in prompts]
+        own = [stream(self.seed, MORE_PROMPTS, key).standard_normal(2) for key in keys]
+        bonus, bias = np.array(own).reshape(-1, 2).T * [[noise.bonus_sd], [noise.prompt_sd]]
+        bonus = np.maximum(noise.bonus + bonus, 0)
+        f = compound(images.seen, [ids for _, ids in prompts], bonus)
+        errors = [stream(self.seed, MORE, key, shard).standard_normal(len(f)) for key in keys]
+        return images.scored(f, bias, noise.compound * np.reshape(errors, f.T.shape).T)
 
     def _images(self, labels: Labels, rng: np.random.Generator) -> Seen:
         noise, (base, lift) = self.noise, self._classes[0]
@@ -252,18 +258,24 @@ class ScoreModel:
     @cached_property
     def _classes(self) -> tuple[Floats, Floats]:
         """a₀ and a₁ (2, N) and the biases of singleton and auxiliary prompts (2, N)."""
-        noise, rng = self.noise, stream(self.seed, CLASSES)
+        noise, rng = self.noise, stream(self.seed, CLASSES, 0)
         size = (2, self.classes)
         means, sds = [[noise.base], [noise.lift]], [[noise.base_sd], [noise.lift_sd]]
         # Below zero, a class would hide itself.
         return np.maximum(rng.normal(means, sds, size), 0), rng.normal(0, noise.prompt_sd, size)
 
-    def _prompts(self, mentioned: Sequence[Sequence[int]], kind: int) -> tuple[Floats, Floats]:
+    @cached_property
+    def _prompts(self) -> tuple[Floats, Floats]:
         """δ and the bias of each compound prompt, both (P,)."""
-        noise, rng = self.noise, stream(self.seed, kind)
-        count = len(mentioned)
+        noise, rng = self.noise, stream(self.seed, PROMPTS, 0)
+        count = len(self.mentioned)
         bonus = np.maximum(rng.normal(noise.bonus, noise.bonus_sd, count), 0)
         return bonus, rng.normal(0, noise.prompt_sd, count)
+
+
+def _normal(like: NDArray[Any], rng: np.random.Generator) -> Floats:
+    """Normal variables in the shape of another array."""
+    return rng.standard_normal(like.shape)
 
 
 def compound(seen: Floats, mentioned: Sequence[Sequence[int]], bonus: Floats) -> Floats:

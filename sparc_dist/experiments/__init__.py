@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 
 from sparc_dist import storage
 from sparc_dist.experiments.ablations import ABLATIONS, Ablation
@@ -16,6 +17,17 @@ from sparc_dist.layout import EXPERIMENTS, RunLayout
 
 log = logging.getLogger(__name__)
 
+#: Where experiments other than ablations are made.
+MODULES = {
+    "main": "main_table:main_table",
+    "per-class": "per_class:per_class",
+    "plug-in": "plug_in:plug_in",
+    "noise-model": "noise_model:noise_model",
+    "theory": "theory:theory",
+    "histograms": "one_class:histograms",
+    "examples": "one_class:examples",
+}
+
 __all__ = ["Options", "run_experiments"]
 
 
@@ -23,43 +35,30 @@ def run_experiments(
     names: Sequence[str], url: str, options: Options
 ) -> Iterator[tuple[str, Result | str]]:
     """Make experiments on the run at ``url``; what fails gives a sentence, and the others go on."""
-    with Laboratory(open_run(url), options, names) as laboratory:
+    run = open_run(url)
+    storage.check_access(url)
+    with Laboratory(run, options, names) as laboratory:
         for name in names:
             try:
                 result = _experiment(name)(laboratory)
-                _write(laboratory.run.layout, name, result)
+                _write(run.layout, name, result)
             except Exception as error:
                 log.debug("experiment failed", exc_info=error)
                 yield name, _sentence(error)
             else:
                 yield name, result
-        _write_index(laboratory.run.layout)
+        _write_index(run.layout)
 
 
 def _experiment(name: str) -> Callable[[Laboratory], Result]:
     """What makes an experiment; Ray is imported only for those that need it."""
     if name in ABLATIONS:
         return partial(_ablation, ABLATIONS[name])
-    if name in ("main", "per-class"):
-        from sparc_dist.experiments.main_table import main_table
-        from sparc_dist.experiments.per_class import per_class
-
-        return main_table if name == "main" else per_class
-    if name in ("histograms", "examples"):
-        from sparc_dist.experiments import one_class
-
-        return one_class.histograms if name == "histograms" else one_class.examples
-    if name == "theory":
-        from sparc_dist.experiments.theory import theory
-
-        return theory
-    if name == "noise-model":
-        from sparc_dist.experiments.noise_model import noise_model
-
-        return noise_model
-    from sparc_dist.experiments.plug_in import plug_in
-
-    return plug_in
+    module, _, function = MODULES[name].partition(":")
+    found: Callable[[Laboratory], Result] = getattr(
+        import_module(f"sparc_dist.experiments.{module}"), function
+    )
+    return found
 
 
 def _sentence(error: Exception) -> str:

@@ -26,6 +26,7 @@ from sparc_dist.experiments.result import Cell, Result, Table, difference, mean
 #: The highest k of kmax and mean>=k.
 HIGHEST = 10
 MEAN = Method("mean", k=1)
+NINE = "The paper's figures are means over its nine backbones; ours are means over the run's."
 #: The average over data sets.
 ALL = "average"
 
@@ -57,7 +58,7 @@ class Ablation:
             self.title,
             self._table(run, aps),
             self._figure(run, aps),
-            [*run.remarks(), *remarks],
+            [NINE, *run.remarks(), *remarks],
             self._summary(run, aps),
         )
 
@@ -70,27 +71,24 @@ class Ablation:
                 means = self._means(run, aps, condition, name)
                 if name != ALL:
                     rows += [[*condition.cells, name, *own, None, None] for own in means.items()]
-                pair = mean(list(means.values())), condition.paper.get(printed or "")
-                if pair != (None, None):
-                    rows.append([*condition.cells, name, "average", *pair, difference(*pair)])
+                ours, theirs = (
+                    self._average(run, aps, condition, name),
+                    condition.paper.get(printed),
+                )
+                if (ours, theirs) != (None, None):
+                    apart = _difference(run, name, ours, theirs)
+                    rows.append([*condition.cells, name, "average", ours, theirs, apart])
         return Table(columns, rows)
 
     def _summary(self, run: Opened, aps: Aps) -> Table:
         """A row for each condition; averages over backbones, ours and the paper's."""
-        named = [
-            (name, condition.paper.get(printed or ""), condition)
-            for condition in self.conditions
-            for name, printed in _datasets(run)
-        ]
         columns: dict[str, list[float | None]] = {}
-        for name, theirs, condition in named:
-            ours = self._average(run, aps, condition, name)
-            for column, value in (
-                (f"{name} (%)", ours),
-                (f"{name}, paper (%)", theirs),
-                (f"{name}, difference", difference(ours, theirs)),
-            ):
-                columns.setdefault(column, []).append(value)
+        for name, printed in _datasets(run):
+            ours = [self._average(run, aps, condition, name) for condition in self.conditions]
+            theirs = [condition.paper.get(printed) for condition in self.conditions]
+            pairs = zip(ours, theirs, strict=True)
+            columns[f"{name} (%)"], columns[f"{name}, paper (%)"] = ours, theirs
+            columns[f"{name}, difference"] = [_difference(run, name, *pair) for pair in pairs]
         told = {name: values for name, values in columns.items() if set(values) != {None}}
         rows = zip(
             (c.cells for c in self.conditions), zip(*told.values(), strict=True), strict=True
@@ -100,11 +98,7 @@ class Ablation:
     def _means(
         self, run: Opened, aps: Aps, condition: Condition, dataset: str
     ) -> dict[str, float | None]:
-        """The mAP under each backbone; of the average, that of the data sets."""
-        if dataset == ALL:
-            names = [data.name for data in run.datasets]
-            found = [mean(list(self._means(run, aps, condition, n).values())) for n in names]
-            return {ALL: mean(found)}
+        """The mAP under each backbone."""
         return {
             backbone.name: mean_average_precision(
                 aps[dataset, backbone.name][condition.trial], run.config.empty_class
@@ -120,7 +114,7 @@ class Ablation:
         for name, printed in _datasets(run):
             if name in {data.name for data in run.datasets}:
                 series[name] = [self._average(run, aps, c, name) for c in self.conditions]
-            if printed and any(printed in condition.paper for condition in self.conditions):
+            if any(printed in condition.paper for condition in self.conditions):
                 marks[f"paper, {printed}"] = [c.paper.get(printed) for c in self.conditions]
         labels = [" / ".join(condition.cells) for condition in self.conditions]
         figure = bars(labels, series, "mAP (%)", marks)
@@ -151,20 +145,35 @@ class Ablation:
         return figure
 
     def _average(self, run: Opened, aps: Aps, condition: Condition, dataset: str) -> float | None:
-        return mean(list(self._means(run, aps, condition, dataset).values()))
+        """The mean over backbones, or of that over data sets; the same ones for all conditions."""
+        if dataset == ALL:
+            each = [self._average(run, aps, condition, data.name) for data in run.datasets]
+            return None if None in each else mean(each)
+        means = self._means(run, aps, condition, dataset)
+        trials = {condition.trial for condition in self.conditions}
+        whole = [name for name in means if trials <= set(aps[dataset, name])]
+        return mean([means[name] for name in whole or means])
 
 
-def _datasets(run: Opened) -> Iterator[tuple[str, str | None]]:
+def _datasets(run: Opened) -> Iterator[tuple[str, str]]:
     """(our name, the paper's name) of the run's data sets, the paper's others, the average.
 
-    Averages are over data sets; ours is compared with the paper's where it is of the same three.
+    Averages are over data sets; the paper's stands beside ours where it is of the same three.
     """
-    own = {data.name: paper.dataset_name(data) for data in run.datasets}
+    own = {data.name: paper.dataset_name(data) or "" for data in run.datasets}
     yield from own.items()
     yield from ((name, name) for name in paper.DATASETS.values() if name not in own.values())
     if len(own) > 1:
-        same = sorted(map(str, own.values())) == sorted(paper.DATASETS.values())
-        yield ALL, ALL if same else None
+        same = sorted(own.values()) == sorted(paper.DATASETS.values())
+        yield ALL, ALL if same else ""
+
+
+def _difference(
+    run: Opened, dataset: str, ours: float | None, theirs: float | None
+) -> float | None:
+    """The paper's figures are means over nine backbones: other means cannot be compared."""
+    own = [data.name for data in run.datasets if dataset in (data.name, ALL)]
+    return difference(ours, theirs) if own and all(map(run.has_all_nine, own)) else None
 
 
 def _debias() -> Iterator[Condition]:

@@ -6,11 +6,15 @@ what several of them need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from sparc_dist.config import DatasetConfig
+from sparc_dist.core.contrast import Example, Histograms
 from sparc_dist.core.trials import Trial, Trials
 from sparc_dist.errors import UserError
 from sparc_dist.experiments.ablations import ABLATIONS, Aps
@@ -20,6 +24,10 @@ from sparc_dist.plug_in import MethodName
 
 if TYPE_CHECKING:
     from sparc_dist.pipeline.unit import Unit
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,10 @@ class Laboratory:
     names: Sequence[str]
     _open: ExitStack = field(default_factory=ExitStack)
     _units: dict[Key, Unit] | None = None
-    _aps: tuple[Aps, list[str]] | None = None
+    _aps: tuple[Aps, list[str]] | Exception | None = None
+    _contrasts: dict[tuple[Key, int], tuple[Histograms, tuple[Example, Example] | None]] = field(
+        default_factory=dict
+    )
 
     def __enter__(self) -> Laboratory:
         return self
@@ -63,14 +74,32 @@ class Laboratory:
 
             config = self.run.config
             self._open.enter_context(cluster(config.resources))
-            self._units = {}
+            units = {}
             for dataset in self.run.datasets:
                 layout = self.run.layout.dataset(dataset.name)
                 limit = config.resources.no_progress_seconds
                 data = prepare(dataset, layout, config.shard_size, limit)
                 for backbone in self.run.backbones(dataset.name):
-                    self._units[dataset.name, backbone.name] = Unit(config, data, backbone)
+                    units[dataset.name, backbone.name] = Unit(config, data, backbone)
+            self._units = units
         return self._units
+
+    def of_each(
+        self, units: Iterable[Unit], work: Callable[[Unit], T]
+    ) -> tuple[dict[Key, T], list[str]]:
+        """What work gives of each unit, and remarks on those that failed; not all of them may."""
+        found: dict[Key, T] = {}
+        failures: dict[Key, Exception] = {}
+        for unit in units:
+            try:
+                found[unit.key] = work(unit)
+            except Exception as error:
+                log.debug("unit failed", exc_info=error)
+                failures[unit.key] = error
+        if failures and not found:
+            raise next(iter(failures.values()))
+        told = [f"{' × '.join(key)} is left out: {_told(e)}" for key, e in failures.items()]
+        return found, told
 
     def chosen(self) -> list[Unit]:
         """The units of the data set and backbone that the user named; all, where none is named."""
@@ -97,30 +126,62 @@ class Laboratory:
                 if name in ABLATIONS
                 for condition in ABLATIONS[name].conditions
             }
-            self._aps = self._try(list(trials))
+            try:
+                self._aps = self._try(list(trials))
+            except Exception as error:  # of all ablations, which need not each try again
+                self._aps = error
+        if isinstance(self._aps, Exception):
+            raise self._aps
         return self._aps
+
+    def contrast(self, unit: Unit, index: int) -> tuple[Histograms, tuple[Example, Example] | None]:
+        """Of a class of a unit; looked at once, however many ask."""
+        from sparc_dist.pipeline.contrast import contrast
+
+        if (unit.key, index) not in self._contrasts:
+            self._contrasts[unit.key, index] = contrast(unit, index)
+        return self._contrasts[unit.key, index]
 
     def _try(self, trials: Sequence[Trial]) -> tuple[Aps, list[str]]:
         from sparc_dist.pipeline.looks import looks_with
         from sparc_dist.pipeline.trials import try_all
 
-        aps, remarks = {}, []
+        work: dict[Key, Callable[[Unit], dict[Trial, list[float | None]]]] = {}
+        remarks: list[str] = []
         for dataset in self.run.datasets:
             units = [unit for key, unit in self.units.items() if key[0] == dataset.name]
             columns = Columns(units[0].data.bank)
-            mentions = {name: columns.mentions(name) for name in _sets(trials)}
+            possible = [trial for trial in trials if columns.has(trial.prompts)]
+            remarks += _on_prompts(dataset, len(possible) < len(trials))
+            mentions = {name: columns.mentions(name) for name in _sets(possible)}
             looks, failures = looks_with(units, columns.more)
             for unit in units:
-                able = trials
+                able = possible
                 if told := failures.get(unit.key[1]):
-                    able = [trial for trial in trials if columns.is_stored(trial.prompts)]
+                    able = [trial for trial in possible if columns.is_stored(trial.prompts)]
                     remarks.append(
                         f"{' × '.join(unit.key)}: prompts that the run did not ask about could "
                         f"not be scored: {told}"
                     )
-                known = {name: mentions[name] for name in _sets(able)}
-                aps[unit.key] = try_all(unit, Trials(tuple(able), known), looks[unit.key[1]])
-        return aps, remarks
+                known = Trials(tuple(able), {name: mentions[name] for name in _sets(able)})
+                work[unit.key] = partial(try_all, trials=known, looks=looks[unit.key[1]])
+        aps, told_of = self.of_each(self.units.values(), lambda unit: work[unit.key](unit))
+        return aps, remarks + told_of
+
+
+def _on_prompts(dataset: DatasetConfig, lacking: bool) -> Iterator[str]:
+    """What to know of the prompts that stand for the paper's co-occurring ones."""
+    source = dataset.prompts.source
+    if source in ("all-pairs", "random", "none"):
+        yield f"{dataset.name}: its co-occurring prompts are the run's own, of source: {source}."
+    if lacking:
+        yield f"{dataset.name}: the run's prompts hold no pair, so rows of pairs are empty."
+
+
+def _told(error: Exception) -> str:
+    from sparc_dist.pipeline.units import sentence
+
+    return sentence(error)
 
 
 def _sets(trials: Iterable[Trial]) -> list[str]:

@@ -34,7 +34,8 @@ def main_table(laboratory: Laboratory) -> Result:
 
 def _rows(run: Opened, dataset: DatasetConfig) -> list[list[Cell]]:
     """A data set's rows: each backbone's, then those of the average."""
-    printed, rows = paper.dataset_name(dataset), []
+    # Under another method the paper has nothing to compare with.
+    printed, rows = paper.dataset_name(dataset) if run.is_sparc else None, []
     backbones = run.backbones(dataset.name)
     for backbone in backbones:
         for method, title in TITLES.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sparc_dist.config import BackboneConfig, DatasetConfig
 from sparc_dist.core.noise_model import NoiseFit
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars
@@ -36,7 +37,8 @@ Figures = Mapping[Key, Mapping[str, float | None]]
 def noise_model(laboratory: Laboratory) -> Result:
     """FVU of the seven models, and the AND-bonus δ."""
     run = laboratory.run
-    figures = {key: _figures(noise_models(unit)) for key, unit in laboratory.units.items()}
+    fits, failed = laboratory.of_each(laboratory.units.values(), noise_models)
+    figures = {key: _figures(found) for key, found in fits.items()}
     columns = _columns(run, figures)
     summary = Table(
         ("figure", *columns),
@@ -55,9 +57,21 @@ def noise_model(laboratory: Laboratory) -> Result:
         "FVU: the mean, over pair prompts, of the error that is left over the variance, each of "
         "the four (y_i, y_j) cells of a prompt weighing the same. Paper: means over backbones.",
         *run.remarks(),
+        *failed,
+        *_unsettled(fits),
     ]
     title = "Noise models of pair prompts"
     return Result(title, _table(run, figures), figure, remarks, summary)
+
+
+def _unsettled(fits: Mapping[Key, Mapping[str, NoiseFit]]) -> list[str]:
+    """The models that were still improving when there had been enough passes."""
+    return [
+        f"{' × '.join(key)}: {SHOWN[name]} still improved after {found.passes} passes."
+        for key, models in fits.items()
+        for name, found in models.items()
+        if not found.converged
+    ]
 
 
 def _figures(fits: Mapping[str, NoiseFit]) -> dict[str, float | None]:
@@ -73,7 +87,7 @@ def _table(run: Opened, figures: Figures) -> Table:
     """A row for each unit and figure."""
     rows: list[list[Cell]] = []
     for dataset in run.datasets:
-        for backbone in run.backbones(dataset.name):
+        for backbone in _backbones(run, dataset, figures):
             printed = paper.dataset_name(dataset), paper.backbone_name(backbone)
             for name, ours in figures[dataset.name, backbone.name].items():
                 theirs = _printed(printed[0], name, [printed[1]])
@@ -88,7 +102,7 @@ def _columns(run: Opened, figures: Figures) -> dict[str, dict[str, float | None]
     columns: dict[str, dict[str, float | None]] = {}
     shown = set()
     for dataset in run.datasets:
-        backbones = run.backbones(dataset.name)
+        backbones = _backbones(run, dataset, figures)
         units = [figures[dataset.name, backbone.name] for backbone in backbones]
         ours = {name: mean([unit[name] for unit in units]) for name in SHOWN}
         columns[dataset.name] = ours
@@ -107,8 +121,13 @@ def _columns(run: Opened, figures: Figures) -> dict[str, dict[str, float | None]
     return columns
 
 
+def _backbones(run: Opened, dataset: DatasetConfig, figures: Figures) -> list[BackboneConfig]:
+    """Under which a data set has figures."""
+    return [b for b in run.backbones(dataset.name) if (dataset.name, b.name) in figures]
+
+
 def _printed(dataset: str | None, name: str, backbones: Sequence[str | None]) -> float | None:
     """The paper's figure, the mean over backbones; None where it lacks one of them."""
     known = paper.tables()["noise_model"].get(dataset, {}).get(name, {})
     found = [known.get(backbone) for backbone in backbones]
-    return None if None in found else mean(found)
+    return None if None in found or not found else mean(found)

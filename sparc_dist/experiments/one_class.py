@@ -16,7 +16,6 @@ from sparc_dist.experiments.laboratory import Laboratory
 from sparc_dist.experiments.result import Cell, Result, Table
 from sparc_dist.images import BadImage, decode
 from sparc_dist.layout import DatasetLayout
-from sparc_dist.pipeline.contrast import contrast
 from sparc_dist.pipeline.unit import Unit
 
 #: The paper's class; where a data set has none, the one that gains most.
@@ -27,7 +26,7 @@ SIDE = 300  # pixels of an example
 def histograms(laboratory: Laboratory) -> Result:
     """Where the scores of images with and without a class lie."""
     unit, index = _chosen(laboratory)
-    found, _ = contrast(unit, index)
+    found, _ = laboratory.contrast(unit, index)
     name = unit.data.bank.classes[index]
     rows: list[list[Cell]] = [
         [column, float(low), float(high), int(absent), int(present)]
@@ -53,7 +52,7 @@ def histograms(laboratory: Laboratory) -> Result:
 def examples(laboratory: Laboratory) -> Result:
     """The pair of images that the first max misorders and the second max puts right."""
     unit, index = _chosen(laboratory)
-    _, pair = contrast(unit, index)
+    _, pair = laboratory.contrast(unit, index)
     name, remarks = unit.data.bank.classes[index], [f"Unit {' × '.join(unit.key)}."]
     if pair is None:
         remarks.append("The second max puts no pair right that the first max misorders.")

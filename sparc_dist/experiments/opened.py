@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sparc_dist.config import BackboneConfig, Config, DatasetConfig
+from sparc_dist.config import BackboneConfig, Config, DatasetConfig, MethodConfig
 from sparc_dist.errors import UserError
 from sparc_dist.experiments import paper
 from sparc_dist.layout import RunLayout
@@ -40,14 +40,31 @@ class Opened:
         """Under which a data set is finished."""
         return [b for b in self.config.backbones if (dataset, b.name) in self.keys]
 
+    @property
+    def is_sparc(self) -> bool:
+        """Whether the run's own scores were fused as the paper does."""
+        return self.config.method == MethodConfig()
+
+    def has_all_nine(self, dataset: str) -> bool:
+        """Whether a data set is finished under all of the paper's backbones, and no other."""
+        names = [paper.backbone_name(backbone) for backbone in self.backbones(dataset)]
+        return sorted(map(str, names)) == sorted(paper.BACKBONES)
+
     def remarks(self) -> list[str]:
         """What of the paper's, and of its own, the run lacks."""
         units = len(self.config.datasets) * len(self.config.backbones)
-        lacking = paper.missing(self.datasets, self.config.backbones)
+        finished = {backbone for _, backbone in self.keys}
+        backbones = [b for b in self.config.backbones if b.name in finished]
+        lacking = paper.missing(self.datasets, backbones)
         if len(self.keys) < units:
             lacking.append(
                 f"{len(self.keys)} of the run's {units} units are finished and have labels; the "
                 "figures are of those."
+            )
+        if not self.is_sparc:
+            lacking.append(
+                "The run has a `method` of its own; `main`, `per-class`, `histograms` and "
+                "`examples` show it under the name SPARC, the other experiments use the paper's."
             )
         return lacking
 

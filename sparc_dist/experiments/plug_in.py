@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from sparc_dist.core.average_precision import mean_average_precision
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.trials import STORED, ZSCLIP, Trial, Trials
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars
-from sparc_dist.experiments.laboratory import Laboratory
+from sparc_dist.experiments.laboratory import Laboratory, Options
 from sparc_dist.experiments.opened import Opened
 from sparc_dist.experiments.result import Cell, Result, Table, difference
 from sparc_dist.pipeline.looks import plugged_in
 from sparc_dist.pipeline.trials import try_all
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.plug_in import METHODS, MethodName
+from sparc_dist.plug_in import METHODS
 
 #: What the paper calls the methods.
 PRINTED = {"tagclip": "TagCLIP", "tai-dpt": "TaI-DPT", "comc": "CoMC"}
 COLUMNS = (
-    *("data set", "backbone", "method", "alone (%)", "with SPARC (%)", "gain"),
+    *("data set", "backbone", "method", "images", "alone (%)", "with SPARC (%)", "gain"),
     *("paper alone (%)", "paper with SPARC (%)", "difference"),
 )
 
@@ -28,7 +28,8 @@ COLUMNS = (
 def plug_in(laboratory: Laboratory) -> Result:
     """The mAP of the scores alone, and with SPARC on top."""
     run, options = laboratory.run, laboratory.options
-    remarks, rows = [], []
+    remarks: list[str] = []
+    rows: list[list[Cell]] = []
     if options.scores is None:
         remarks.append(
             "No other method's scores were given: name a Parquet, CSV, NPZ or pickle file of "
@@ -36,28 +37,24 @@ def plug_in(laboratory: Laboratory) -> Result:
             "or CoMC's."
         )
     else:
-        for unit in laboratory.chosen():
-            looks, found = plugged_in(unit, options.scores, options.method)
-            rows.append(_row(run, unit, looks, options.method))
-            images = unit.data.images
-            if found < images:
-                remarks.append(
-                    f"{' × '.join(unit.key)}: {options.scores} has scores for {found:,} of "
-                    f"{images:,} images; the others are left out."
-                )
+        own, remarks = laboratory.of_each(laboratory.chosen(), partial(_row, run, options))
+        rows += own.values()
+        remarks += [f"Images without scores in {options.scores} are left out."]
     rows += _printed()
     labels = [" ".join(str(cell) for cell in row[:3] if cell) for row in rows]
     series = {
-        "alone": [_either(row, 3, 6) for row in rows],
-        "with SPARC": [_either(row, 4, 7) for row in rows],
+        "alone": [_either(row, 4, 7) for row in rows],
+        "with SPARC": [_either(row, 5, 8) for row in rows],
     }
     remarks.append(f"Paper: {paper.tables()['complementarity']['note']}.")
     table = Table(COLUMNS, rows)
     return Result("SPARC on top of other methods", table, bars(labels, series, "mAP (%)"), remarks)
 
 
-def _row(run: Opened, unit: Unit, looks: Any, name: MethodName) -> list[Cell]:
-    """alone, with SPARC, gain; and what the paper has of that method on that data set."""
+def _row(run: Opened, options: Options, unit: Unit) -> list[Cell]:
+    """Images, alone, with SPARC, gain; and what the paper has of that method on that data set."""
+    name = options.method
+    looks, found = plugged_in(unit, str(options.scores), name)
     with_sparc = Trial(Method(image_debias=METHODS[name].image_debias))
     trials = Trials((ZSCLIP, with_sparc), {STORED: unit.data.bank.mentions})
     aps = try_all(unit, trials, looks)
@@ -65,17 +62,30 @@ def _row(run: Opened, unit: Unit, looks: Any, name: MethodName) -> list[Cell]:
         mean_average_precision(aps[trial], run.config.empty_class) for trial in (ZSCLIP, with_sparc)
     )
     printed = PRINTED.get(name, name)
-    figures = paper.tables()["complementarity"].get(printed, {})
-    dataset = paper.dataset_name(unit.data.config) or ""
-    theirs = [figures.get(key, {}).get(dataset) for key in ("base", "plus_sparc")]
+    theirs = _paper(unit, printed)
     gain = difference(on_top, alone)
-    return [*unit.key, printed, alone, on_top, gain, *theirs, difference(on_top, theirs[1])]
+    images = f"{found:,} of {unit.data.images:,}"
+    apart = difference(on_top, theirs[1])
+    return [*unit.key, printed, images, alone, on_top, gain, *theirs, apart]
+
+
+def _paper(unit: Unit, method: str) -> tuple[float | None, float | None]:
+    """The paper's figures of a method alone and with SPARC, where it has them of this backbone.
+
+    Our compound scores are of whole images, as those in its rows with an asterisk are.
+    """
+    figures = paper.tables()["complementarity"].get(method, {})
+    dataset = paper.dataset_name(unit.data.config)
+    if not figures or figures["backbone"] != paper.backbone_name(unit.backbone):
+        return None, None
+    row = f"{dataset}*" if f"{dataset}*" in figures["base"] else str(dataset)
+    return figures["base"].get(row), figures["plus_sparc"].get(row)
 
 
 def _printed() -> list[list[Cell]]:
     """The paper's own rows."""
     return [
-        [dataset, method["backbone"], f"{name}, paper", None, None, None, base, with_sparc, None]
+        [dataset, method["backbone"], f"{name}, paper", *[None] * 4, base, with_sparc, None]
         for name, method in paper.tables()["complementarity"].items()
         if name != "note"
         for dataset, base in method["base"].items()

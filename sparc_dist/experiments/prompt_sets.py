@@ -73,6 +73,10 @@ class Columns:
         found = mentions_of([prompt.class_ids for prompt in prompts], len(self.bank.classes))
         return [numbers[indices] for indices in found]
 
+    def has(self, name: str) -> bool:
+        """Whether there is any prompt in a set; the run's own may be empty."""
+        return name == STORED or bool(prompts_of(name, self.bank))
+
     def is_stored(self, name: str) -> bool:
         """Whether a set needs no text that the run has not asked about."""
         known = {prompt.text for prompt in self.bank.compound}

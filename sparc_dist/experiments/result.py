@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
@@ -34,14 +34,17 @@ class Table:
             any(isinstance(row[i], int | float) for row in self.rows)
             for i in range(len(self.columns))
         ]
-        lines = [_line(self.columns), _line(["---:" if right else "---" for right in numeric])]
+        lines = [
+            _line(map(_plain, self.columns)),
+            _line(["---:" if right else "---" for right in numeric]),
+        ]
         lines += [_line([self._shown(cell) for cell in row]) for row in self.rows]
         return "\n".join(lines) + "\n"
 
     def _shown(self, cell: Cell) -> str:
         if isinstance(cell, float):
             return f"{cell:.{self.digits}f}"
-        return "–" if cell is None else str(cell).replace("|", "\\|")
+        return "–" if cell is None else _plain(str(cell))
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,12 @@ class Result:
     remarks: Sequence[str] = ()
     summary: Table | None = field(default=None)
 
-    def to_markdown(self, picture: str) -> str:
-        """A page with the figure, which lies at ``picture``."""
+    def to_markdown(self, picture: str | None = None) -> str:
+        """A page; with the figure, where it lies at ``picture``."""
         remarks = "\n".join(f"- {remark}" for remark in self.remarks)
         table = (self.summary or self.table).to_markdown()
-        return f"# {self.title}\n\n{table}\n{remarks}\n\n![{self.title}]({picture})\n"
+        page = f"# {self.title}\n\n{table}\n{remarks}\n"
+        return page if picture is None else f"{page}\n![{self.title}]({picture})\n"
 
 
 def difference(ours: float | None, paper: float | None) -> float | None:
@@ -75,5 +79,10 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _line(cells: Sequence[str]) -> str:
+def _plain(text: str) -> str:
+    """Without what would end a cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"

@@ -13,6 +13,7 @@ from sparc_dist.core.theory import (
     crossing,
     enumerated,
     simulated,
+    win_rate_difference,
     win_rates,
 )
 from sparc_dist.experiments.figures import LINES, new_figure
@@ -59,7 +60,8 @@ def _rows(setting: Setting) -> list[list[Cell]]:
             moments = simulated(setting, m, DRAWN, rng)
             drawn = float(moments.mean[2])
             error = float(moments.sd[2] / np.sqrt(moments.count))
-        rows.append([setting.nu, m, first, second, second - first, exact, drawn, error])
+        apart = float(win_rate_difference(setting, m))
+        rows.append([setting.nu, m, first, second, apart, exact, drawn, error])
     return rows
 
 
@@ -67,8 +69,13 @@ def _figure() -> Figure:
     figure = new_figure(6.5, 3.5)
     axes = figure.add_subplot()
     for setting, line in zip(EXAMPLES, LINES, strict=False):
-        first, second = win_rates(setting, np.array(M))
-        axes.plot(M, second - first, line, color="black", label=f"ν = {setting.nu:g}")
+        axes.plot(
+            M,
+            win_rate_difference(setting, np.array(M)),
+            line,
+            color="black",
+            label=f"ν = {setting.nu:g}",
+        )
     axes.axhline(0, color="grey", linewidth=0.8)
     axes.set_xlabel("m (co-occurring classes)")
     axes.set_ylabel("Pr(W₂) − Pr(W₁)")

@@ -5,7 +5,7 @@ No image is looked at: prompts that were not asked about are scored with the sto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from sparc_dist.core.debias import Scores
 from sparc_dist.core.simulation import ScoreModel
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.cluster import capacity
-from sparc_dist.pipeline.embed import embed_prompts
+from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
 from sparc_dist.pipeline.passes import remote
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.waiting import result
@@ -28,16 +28,17 @@ from sparc_dist.plug_in import MethodName, PlugIn, none_found, prepared, read_pl
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.compound import CompoundPrompt
 from sparc_dist.shards import UnitShards
-from sparc_dist.simulate import score_model
+from sparc_dist.simulation_inputs import score_model
+
+#: Of more prompts the scores (rows, P') of some rows of a shard.
+MoreScores = Callable[[slice], NDArray[np.floating]]
 
 
 class More(Protocol):
     """Scores of prompts that the run did not ask about."""
 
-    def scores(
-        self, shards: UnitShards, shard: int, ids: Sequence[str], embedding: NDArray[np.float32]
-    ) -> NDArray[np.floating]:
-        """The scores (n, P') of a shard's images, whose embeddings (n, d) are given."""
+    def of(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> MoreScores:
+        """Those of a shard, whose images' embeddings (n, d) are given."""
         ...
 
 
@@ -47,12 +48,11 @@ class Rescored:
 
     texts: NDArray[np.float32]
 
-    def scores(
-        self, shards: UnitShards, shard: int, ids: Sequence[str], embedding: NDArray[np.float32]
-    ) -> NDArray[np.floating]:
+    def of(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> MoreScores:
         """One product of matrices."""
-        # An empty shard does not tell how wide embeddings are.
-        return embedding @ self.texts.T if len(ids) else np.zeros((0, len(self.texts)))
+        if not len(embedding):  # an empty shard does not tell how wide embeddings are
+            return lambda rows: np.zeros((0, len(self.texts)))
+        return lambda rows: embedding[rows] @ self.texts.T
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Redrawn:
     """Of a simulation, which has no embeddings: drawn from labels, as its other scores are."""
 
     model: ScoreModel
-    mentioned: Sequence[Sequence[int]]
+    prompts: Sequence[tuple[str, Sequence[int]]]
 
-    def scores(
-        self, shards: UnitShards, shard: int, ids: Sequence[str], embedding: NDArray[np.float32]
-    ) -> NDArray[np.floating]:
-        """What these prompts make of the same images."""
-        return self.model.more(shard, shards.labels(shard, ids)[1], self.mentioned)
+    def of(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> MoreScores:
+        """What these prompts make of the same images, all of which a simulation has scored."""
+        ids = storage.read_row_group(shards.dataset.images, shard, ["image_id"])["image_id"]
+        labels = shards.labels(shard, ids.to_pylist())[1]
+        return self.model.more(shard, labels, self.prompts).__getitem__
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,29 @@ class Looks:
     more: More | None = None
     plug_in: PlugIn | None = None
 
-    def scores(self, shards: UnitShards, shard: int) -> tuple[list[str], Scores]:
-        """The ids and scores of a shard."""
+    def slices(
+        self, shards: UnitShards, shard: int, size: int
+    ) -> Iterator[tuple[list[str], Scores]]:
+        """The ids and scores of a shard, some images at a time; at least once, maybe empty."""
+        ids, scores, more = self._shard(shards, shard)
+        for start in range(0, max(len(ids), 1), size):
+            rows = slice(start, start + size)
+            names, part = ids[rows], scores[rows]
+            if more is not None:
+                compound = np.concatenate([part.compound, more(rows)], axis=1)
+                part = Scores(part.singleton, part.auxiliary, compound)
+            if self.plug_in is not None:
+                known, own = self.plug_in.rows(names)
+                names = [name for name, there in zip(names, known, strict=True) if there]
+                part = Scores(own, part.auxiliary[known], part.compound[known])
+            yield names, part
+
+    def _shard(self, shards: UnitShards, shard: int) -> tuple[list[str], Scores, MoreScores | None]:
+        if self.more is None:
+            ids, scores = shards.scores(shard)
+            return ids.to_pylist(), scores, None
         ids, scores, embedding = shards.embedded(shard)
-        names: list[str] = ids.to_pylist()
-        if self.more is not None:
-            more = self.more.scores(shards, shard, names, embedding)
-            compound = np.concatenate([scores.compound, more], axis=1)
-            scores = Scores(scores.singleton, scores.auxiliary, compound)
-        if self.plug_in is not None:
-            known, rows = self.plug_in.rows(names)
-            names = [name for name, there in zip(names, known, strict=True) if there]
-            scores = Scores(rows, scores.auxiliary[known], scores.compound[known])
-        return names, scores
+        return ids.to_pylist(), scores, self.more.of(shards, shard, embedding)
 
 
 def looks_with(
@@ -106,31 +116,35 @@ def looks_with(
     looks: dict[str, Any] = dict.fromkeys((unit.backbone.name for unit in units), ray.put(Looks()))
     if not prompts:
         return looks, {}
-    drawn = [unit for unit in units if unit.backbone.model == SIMULATED]
-    for unit in drawn:
-        mentioned = [prompt.class_ids for prompt in prompts]
-        redrawn = Redrawn(score_model(unit.data.config), mentioned)
-        looks[unit.backbone.name] = ray.put(Looks(redrawn))
-    scored = [unit for unit in units if unit not in drawn]
-    if not scored:
-        return looks, {}
-    resources = units[0].config.resources
-    scorers = plan_scorers(resources, capacity(), PROCESS_BYTES)
-    bank = PromptBank((), tuple(prompts))
-    backbones = [unit.backbone for unit in scored]
-    embedded = embed_prompts(backbones, bank, scorers, resources.no_progress_seconds)
-    failures = dict(embedded.failures)
-    texts = ray.get(embedded.texts)
-    for unit in scored:
+    scored = [unit for unit in units if unit.backbone.model != SIMULATED]
+    embedded = _embedded(scored, prompts) if scored else EmbeddedPrompts(ray.put({}), {}, {})
+    texts, failures = ray.get(embedded.texts), dict(embedded.failures)
+    for unit in units:
         name = unit.backbone.name
-        if name in embedded.loaded:
-            try:
-                unit.todo()
-                unit.scoring(embedded.loaded[name])  # the weights that made the embeddings
-                looks[name] = ray.put(Looks(Rescored(texts[name].compound)))
-            except UserError as error:
-                failures[name] = str(error)
+        if name in failures:
+            continue
+        try:
+            if unit in scored:
+                unit.check_weights(embedded.loaded[name])  # they must have made the embeddings
+                more: More = Rescored(texts[name].compound)
+            else:
+                asked = [(prompt.text, prompt.class_ids) for prompt in prompts]
+                more = Redrawn(score_model(unit.config.output, unit.data.config), asked)
+            looks[name] = ray.put(Looks(more))
+        except (UserError, OSError) as error:
+            failures[name] = str(error)
     return looks, failures
+
+
+def _embedded(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> EmbeddedPrompts:
+    """The text pass: prompts under each unit's backbone."""
+    resources = units[0].config.resources
+    return embed_prompts(
+        [unit.backbone for unit in units],
+        PromptBank((), tuple(prompts)),
+        plan_scorers(resources, capacity(), PROCESS_BYTES),
+        resources.no_progress_seconds,
+    )
 
 
 def plugged_in(unit: Unit, url: str, method: MethodName) -> tuple[Any, int]:
@@ -150,7 +164,8 @@ def _read_plug_in(
     plug_in = prepared(read_plug_in(url, classes), method)
     # All at once: that two images of different shards are given one row shows only here.
     ids = storage.read_table(shards.dataset.images, ["image_id"])["image_id"].to_pylist()
-    found = int(plug_in.rows(ids)[0].sum())
-    if not found:
+    known, scores = plug_in.rows(ids)
+    if not len(scores):
         raise none_found(plug_in, ids)
-    return Looks(plug_in=plug_in), found
+    found = [name for name, there in zip(ids, known, strict=True) if there]
+    return Looks(plug_in=PlugIn(found, scores, plug_in.url)), len(found)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import ray
 from numpy.typing import NDArray
 
 from sparc_dist.core.moments import Floats
@@ -25,15 +26,17 @@ from sparc_dist.shards import UnitShards
 
 STAGE = "noise_model"
 MOST_PASSES = 60
+#: Two scores of an image are explained by its own θ₀ and θ₁, whatever the classes.
+LEAST_PAIRS = 3
 
 
 def noise_models(unit: Unit) -> dict[str, NoiseFit]:
     """The seven models of a unit's pair prompts, fitted to its raw scores and labels."""
     columns, classes = pair_columns(unit.data.bank)
-    if not len(columns):
+    if len(columns) < LEAST_PAIRS:
         raise UserError(
-            f"The prompts of {unit.key[0]} hold no pair such as 'A and B', of which the noise "
-            "model is; take a run with pairs."
+            f"The prompts of {unit.key[0]} hold {len(columns)} pairs such as 'A and B', of which "
+            f"the noise model is; take a run with {LEAST_PAIRS} or more."
         )
     passes, stages = unit.passes(), unit.stages
     stages.start(STAGE, sum(passes.images) * (MOST_PASSES + 1))
@@ -46,7 +49,7 @@ def noise_models(unit: Unit) -> dict[str, NoiseFit]:
 
     def one_pass(tables: Floats) -> CellSums:
         found: CellSums = result(
-            summed(CellSums.of, tables, balance), passes.limit, "A pass of the noise model"
+            summed(CellSums.of, ray.put(tables), balance), passes.limit, "A pass of the noise model"
         )
         return found
 

@@ -22,7 +22,7 @@ from sparc_dist.pipeline.stages import Stages
 from sparc_dist.pipeline.units import sentence
 from sparc_dist.run import run
 from sparc_dist.shards import UnitShards, scores_table, write_shard
-from sparc_dist.simulate import Settings
+from sparc_dist.simulation_inputs import Settings
 
 log = logging.getLogger(__name__)
 

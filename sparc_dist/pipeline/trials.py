@@ -89,8 +89,7 @@ def _reached(shards: UnitShards, group: Group, *counted: Any) -> Reached:
 def _slices(
     shards: UnitShards, group: Group, looks: Looks
 ) -> Iterator[tuple[int, list[str], Scores]]:
-    """(shard, ids, scores) of some images at a time; at least one of each shard, maybe empty."""
+    """(shard, ids, scores) of some images at a time."""
     for shard in group.shards:
-        ids, scores = looks.scores(shards, shard)
-        for start in range(0, max(len(ids), 1), ROWS):
-            yield shard, ids[start : start + ROWS], scores[start : start + ROWS]
+        for ids, scores in looks.slices(shards, shard, ROWS):
+            yield shard, ids, scores

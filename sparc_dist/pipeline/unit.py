@@ -67,6 +67,11 @@ class Unit:
         self._check_same("images", self.data.images_sha256)
         return sorted({*tally.missing, *self.damaged})
 
+    def check_weights(self, loaded: Loaded) -> None:
+        """Refuse weights that are not those of the stored scores and embeddings."""
+        self._scored_by = self._tally().scorings
+        self._check_same("weights", loaded.weights_sha256)
+
     def scoring(self, loaded: Loaded) -> Scoring:
         """By what the shards ``todo`` are scored; refuses what would not fit the others."""
         self._check_same("weights", loaded.weights_sha256)

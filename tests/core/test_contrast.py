@@ -7,11 +7,14 @@ from operator import add
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparc_dist.core.contrast import COLUMNS, Contrast
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.sparc import fit
 from tests.core.cases import golden
+from tests.strategies import bounded
 
 
 def made(values: list[list[float]], present: list[bool]) -> Contrast:
@@ -59,6 +62,26 @@ def test_the_clearest_pair_is_found() -> None:
     # would be right by 0.35 only.
     assert (present.image_id, absent.image_id) == ("0", "1")
     assert (present.top, absent.top) == ((0, 1), (2, 3))
+
+
+@bounded(50)
+@given(st.integers(0, 10**6))
+def test_it_is_the_clearest_of_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.sort(rng.integers(0, 12, (30, 2)), axis=1)[:, ::-1].astype(float)
+    present = rng.random(30) < 0.4
+    pairs = [
+        (min(values[n, 0] - values[p, 0], values[p, 1] - values[n, 1]), p, n)
+        for p in np.flatnonzero(present).tolist()
+        for n in np.flatnonzero(~present).tolist()
+    ]
+    best = max((clear for clear, _, _ in pairs), default=0.0)
+    found = made(values.tolist(), present.tolist()).misordered()
+    if found is None:
+        assert best <= 0
+    else:
+        p, n = (int(example.image_id) for example in found)
+        assert (best, p, n) in pairs
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import check_grad, minimize
 
 from sparc_dist.core.noise_cells import Balance, CellCounts, CellSums, Pairs
-from sparc_dist.core.noise_model import NoiseFit, Passes, Search, fit_noise_models
+from sparc_dist.core.noise_model import NoiseFit, Rounds, Search, fit_noise_models
 from sparc_dist.core.noise_tables import ClassTerms, Quadratic, first_table, models
 from sparc_dist.errors import UserError
 from tests.strategies import bounded
@@ -83,6 +83,7 @@ def test_models_come_in_the_order_of_the_paper(
     assert fvu["or_static_and_bonus"] < min(fvu["additive"], fvu["only_or"])
     assert max(fvu["additive"], fvu["only_or"]) < fvu["only_and"] < fvu["constant"]
     assert max(fitted.passes for fitted in recovered[0].values()) <= 60
+    assert all(fitted.converged for fitted in recovered[0].values())
 
 
 @bounded(12)
@@ -166,21 +167,21 @@ def test_it_is_what_one_would_first_write_down() -> None:
         assert fitted.fvu == pytest.approx(min(found), abs=1e-3), (name, found)
 
 
-def begun(pairs: Pairs, seeds: list[int]) -> tuple[Passes, dict[str, list[Search]]]:
+def begun(pairs: Pairs, seeds: list[int]) -> tuple[Rounds, dict[str, list[Search]]]:
     """Every model at its start from every seed, and the passes they share."""
     balance = Balance.of(CellCounts.of(pairs))
-    passes = Passes(lambda tables: CellSums.of(pairs, tables, balance), balance, 60)
-    first = Quadratic.of(passes([first_table(len(pairs.classes))]), 0, balance)
+    rounds = Rounds(lambda tables: CellSums.of(pairs, tables, balance), balance, 60)
+    first = Quadratic.of(rounds([first_table(len(pairs.classes))]), 0, balance)
     rngs = [np.random.default_rng(seed) for seed in seeds]
-    return passes, {
+    return rounds, {
         name: [Search(model, model.improved(model.start(rng), first)) for rng in rngs]
         for name, model in models(pairs.classes, pairs.labels.shape[1]).items()
     }
 
 
 def test_every_start_leads_to_the_same_fvu() -> None:
-    passes, found = begun(drawn(300, 6, 0.003)[0], [11, 12, 13])
-    passes.run(search for group in found.values() for search in group)
+    rounds, found = begun(drawn(300, 6, 0.003)[0], [11, 12, 13])
+    rounds.run(search for group in found.values() for search in group)
     for name, group in found.items():
         losses = [search.loss for search in group]
         # Which class of a pair is the lower one is a choice that AND cannot reverse step by step.
@@ -191,11 +192,11 @@ def test_every_start_leads_to_the_same_fvu() -> None:
 @bounded(4)
 @given(SEEDS)
 def test_no_pass_raises_the_loss(seed: int) -> None:
-    passes, found = begun(made_up(seed), [seed])
+    rounds, found = begun(made_up(seed), [seed])
     searches = [search for group in found.values() for search in group]
     losses = []
-    for passes.most in range(2, 20):
-        passes.run(searches)
+    for rounds.most in range(2, 20):
+        rounds.run(searches)
         losses.append(np.array([search.loss for search in searches]))
     assert (np.diff(losses, axis=0) <= 1e-9).all()
 
@@ -324,6 +325,7 @@ def test_levels_and_units_change_nothing(seed: int) -> None:
     # A power of two, so that not even rounding differs: on noise the models have many minima.
     scaled = Pairs(64 * pairs.scores, pairs.labels, pairs.classes)
     fits, others = fit_noise_models(lambda: [pairs], 1, 4), fit_noise_models(lambda: [scaled], 1, 4)
+    assert not fits["lookup_table"].converged  # in four passes
     for name, fitted in fits.items():
         assert others[name].fvu == pytest.approx(fitted.fvu, rel=1e-9)
         assert others[name].table == pytest.approx(64 * fitted.table, rel=1e-9)

@@ -61,7 +61,7 @@ def test_two_normal_variables_below_zero(angle: float) -> None:
 def test_pairs_come_out_as_they_were_given(p: float, q: float, how: float) -> None:
     least, most = max(p + q - 1, RARE_COINCIDENCE * p * q), min(p, q)
     both = least + how * (most - least)
-    drawn = LabelModel.of(np.array([[p, both], [both, q]])).draw(20_000, stream(1, LABELS))
+    drawn = LabelModel.of(np.array([[p, both], [both, q]])).draw(20_000, stream(1, LABELS, 0))
     found = [*drawn.mean(axis=0), drawn.all(axis=1).mean()]
     for share, wanted in zip(found, (p, q, both), strict=True):
         assert abs(share - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / 20_000) + 1e-3
@@ -74,7 +74,7 @@ def test_what_never_or_always_is_there_is_drawn_so() -> None:
     correlations = latent_correlations(joint)
     assert np.isfinite(correlations).all()
     assert (correlations == correlations.T).all()
-    drawn = LabelModel.of(joint).draw(20_000, stream(2, LABELS))
+    drawn = LabelModel.of(joint).draw(20_000, stream(2, LABELS, 0))
     assert drawn[:, :2].mean(axis=0).tolist() == [0.0, 1.0]
     assert abs((drawn[:, 2] & drawn[:, 4]).mean() - 0.3) < 0.02
     assert (drawn[:, 2] & drawn[:, 3]).mean() < 2 * RARE_COINCIDENCE * 0.3 * 0.4
@@ -84,7 +84,7 @@ def test_frequencies_hold_where_not_all_pairs_can() -> None:
     """Of five normal variables that all oppose each other, none can by more than −1/4."""
     joint = np.diag([0.2] * 5)
     assert latent_correlations(joint).min() < -0.5
-    drawn = LabelModel.of(joint).draw(20_000, stream(3, LABELS)).astype(float)
+    drawn = LabelModel.of(joint).draw(20_000, stream(3, LABELS, 0)).astype(float)
     together = (drawn.T @ drawn / len(drawn))[np.triu_indices(5, 1)]
     threshold = np.full(10, ndtri(0.2))
     np.testing.assert_allclose(drawn.mean(axis=0), 0.2, atol=0.015)
@@ -186,11 +186,16 @@ def test_more_prompts_see_the_same_of_the_same_images() -> None:
     quiet = {"compound": 0.0, "prompt_sd": 0.0, "bonus_sd": 0.0}
     model = ScoreModel(Noise(**quiet, miss=0.5, ghost=0.5), 7, 3, PROMPTS)
     labels = np.tile(PRESENT, (50, 1))
-    first = model.scores(2, labels).compound
-    np.testing.assert_array_equal(model.more(2, labels, PROMPTS), first)
-    np.testing.assert_array_equal(model.more(2, labels, PROMPTS[2:]), first[:, 2:])
+    texts = [(f"text {number}", ids) for number, ids in enumerate(PROMPTS)]
+    np.testing.assert_array_equal(model.more(2, labels, texts), model.scores(2, labels).compound)
     noisy = ScoreModel(Noise(), 7, 3, PROMPTS)
-    assert (noisy.more(2, labels, PROMPTS) != noisy.scores(2, labels).compound).all()
+    found = noisy.more(2, labels, texts)
+    assert (found != noisy.scores(2, labels).compound).all()
+    # And it does not matter what else is asked.
+    np.testing.assert_array_equal(noisy.more(2, labels, texts[:0:-1]), found[:, :0:-1])
+    assert noisy.more(2, labels, []).shape == (150, 0)
+    spread = noisy.more(2, np.tile(PRESENT, (3000, 1)), [("a", (0,)), ("b", (0,))])
+    assert np.diff(spread, axis=1).std() == pytest.approx(2**0.5 * Noise().compound, rel=0.05)
 
 
 def test_one_class_without_a_prompt_has_scores_too() -> None:
@@ -209,8 +214,8 @@ def test_rates_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
 def test_the_order_of_the_methods_is_the_papers() -> None:
     classes, images = 40, 4000
     labels = LabelModel.of(built_in_cooccurrence(classes))
-    present = labels.draw(images, stream(0, LABELS))
-    training = labels.draw(20_000, stream(0, TRAINING))
+    present = labels.draw(images, stream(0, LABELS, 0))
+    training = labels.draw(20_000, stream(0, TRAINING, 0))
     seen = Cooccurrence.of([np.flatnonzero(row).tolist() for row in training], classes)
     prompts = from_cooccurrence([str(index) for index in range(classes)], seen)
     mentioned = [prompt.class_ids for prompt in prompts]

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ray
 
@@ -34,8 +36,20 @@ def made(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     run = folder / "run"
     shutil.copytree(original / "run", run)
+    _hide_images(run / "scenes" / "images.parquet")
     assert main(["experiment", "all", "--run", str(run)]) == 0
     return run
+
+
+def _hide_images(table: Path) -> None:
+    """The same images at places where there are none."""
+    shards = pq.ParquetFile(table)
+    parts = [shards.read_row_group(number) for number in range(shards.num_row_groups)]
+    with pq.ParquetWriter(table, shards.schema_arrow) as writer:
+        for part in parts:
+            column = part.schema.get_field_index("uri")
+            gone = pa.array(["/nowhere"] * len(part), part.schema.field("uri").type)
+            writer.write_table(part.set_column(column, "uri", gone))
 
 
 def metrics(run: Path) -> dict[str, Any]:
@@ -84,7 +98,7 @@ def test_prompts_of_the_run_scored_anew_have_their_stored_scores(made: Path) -> 
         stored = len(unit.data.bank.compound)
         looks, failures = looks_with([unit], unit.data.bank.compound)
         assert not failures
-        ids, scores = ray.get(looks["tiny"]).scores(unit.shards, 0)
+        ((ids, scores),) = ray.get(looks["tiny"]).slices(unit.shards, 0, 100)
     assert len(ids) == len(scores) > 0
     again = scores.compound[:, stored:]
     np.testing.assert_allclose(again, scores.compound[:, :stored], atol=1e-6)
@@ -120,7 +134,7 @@ def test_the_runs_own_singleton_plugged_in_is_the_run(
     assert float(own["with SPARC (%)"]) == pytest.approx(found["sparc"]["mAP"], abs=1e-6)
     np.savez(tmp_path / "part.npz", image_ids=ids[:50], scores=np.exp(scores[:50]))
     assert main([*command, str(tmp_path / "part.npz"), "--method", "tagclip"]) == 0
-    assert "scores for 50 of 60 images" in capsys.readouterr().out
+    assert "| TagCLIP | 50 of 60 |" in capsys.readouterr().out
     np.savez(tmp_path / "none.npz", image_ids=[f"x{i}" for i in ids], scores=scores)
     assert main([*command, str(tmp_path / "none.npz")]) == 2
     assert "none of the run's images" in capsys.readouterr().err
@@ -134,6 +148,8 @@ def test_a_class_and_a_unit_may_be_chosen(made: Path, capsys: pytest.CaptureFixt
     assert "no class 'unicorn'" in capsys.readouterr().err
     assert main([*command, "--backbone", "RN50"]) == 2
     assert "there is scenes × tiny." in capsys.readouterr().err
+    assert main(["experiment", "debias", "--run", str(made), "--class", "pizza"]) == 2
+    assert "--class is of no use to debias" in capsys.readouterr().err
 
 
 def test_one_pass_serves_all_strategies(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,165 @@
+"""Ablations over several data sets and backbones, beside the paper's figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparc_dist.core.trials import DEBIASED, SPARC, Trial
+from sparc_dist.experiments.ablations import ABLATIONS, Aps
+from sparc_dist.experiments.noise_model import SHOWN, _columns
+from sparc_dist.experiments.opened import Opened
+from sparc_dist.experiments.plug_in import _paper
+from sparc_dist.experiments.prompt_sets import ALL_TEMPLATES, PAIRS, RANDOM, Columns, in_template
+from sparc_dist.experiments.result import Table
+from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.prompts.compound import CompoundPrompt, pair_prompt, triplet_prompt
+from tests.experiments.test_paper import opened
+
+THREE = ["coco2014", "voc2007", "nuswide"]
+TEMPLATES = ABLATIONS["templates"]
+CLASSES = ("cat", "dog", "sofa")
+
+
+def found(run: Opened, values: dict[Trial, float]) -> Aps:
+    """The same AP for every class of every unit."""
+    return {key: {trial: [value, None] for trial, value in values.items()} for key in run.keys}
+
+
+def every(value: float) -> dict[Trial, float]:
+    return {condition.trial: value for condition in TEMPLATES.conditions}
+
+
+def cells(table: Table, *condition: str) -> dict[str, Any]:
+    """The row of a condition by the names of the columns."""
+    (row,) = (row for row in table.rows if tuple(row[: len(condition)]) == condition)
+    return dict(zip(table.columns, row, strict=True))
+
+
+def test_a_whole_run_is_compared_with_every_figure_of_the_paper() -> None:
+    run = opened(THREE)
+    result = TEMPLATES.result(run, found(run, every(50.0)), [])
+    assert result.summary is not None
+    row = cells(result.summary, "A or B", "no")
+    assert row["coco2014 (%)"] == 50.0
+    assert row["coco2014, paper (%)"] == 67.0
+    assert row["coco2014, difference"] == pytest.approx(-17.0)
+    assert row["average, paper (%)"] == 67.2
+    assert row["average, difference"] == pytest.approx(50 - 67.2)
+    # In the CSV each backbone too, of which the paper says nothing.
+    assert cells(result.table, "A or B", "no", "voc2007", "RN50")["paper (%)"] is None
+    assert cells(result.table, "A or B", "no", "voc2007", "average")["paper (%)"] == 88.4
+    assert len(result.table.rows) == len(TEMPLATES.conditions) * (3 * 10 + 1)
+
+
+def test_means_over_other_backbones_are_not_subtracted_from_the_papers() -> None:
+    own = [{"name": "mine", "model": "sparc-tiny"}]
+    run = opened(["voc2007"], own)
+    result = TEMPLATES.result(run, found(run, every(50.0)), ["told"])
+    assert result.summary is not None
+    row = cells(result.summary, "A and B", "yes")
+    assert (row["voc2007 (%)"], row["voc2007, paper (%)"]) == (50.0, 89.2)
+    assert row["COCO, paper (%)"] == 68.3  # though the run has no COCO
+    assert not [name for name in result.summary.columns if "difference" in name]
+    assert result.remarks[-1] == "told"
+    assert any("lacks COCO, NUSWIDE" in remark for remark in result.remarks)
+
+
+def test_rows_are_averages_over_the_same_backbones() -> None:
+    """A backbone whose text tower could not be had is in no average, and in the CSV."""
+    two = [{"name": name, "model": "sparc-tiny"} for name in ("one", "two")]
+    run = opened(["voc2007"], two)
+    aps = {key: dict(trials) for key, trials in found(run, every(50.0)).items()}
+    aps["voc2007", "two"] = {DEBIASED: [90.0], SPARC: [90.0]}
+    result = TEMPLATES.result(run, aps, [])
+    assert result.summary is not None
+    assert [row[2] for row in result.summary.rows] == [50.0] * len(TEMPLATES.conditions)
+    assert cells(result.table, "A and B", "yes", "voc2007", "two")["mAP (%)"] == 90.0
+    # Where it is the only one, what there is of it is shown.
+    alone = opened(["voc2007"], two[1:])
+    summary = TEMPLATES.result(alone, {("voc2007", "two"): aps["voc2007", "two"]}, []).summary
+    assert summary is not None
+    assert cells(summary, "A or B", "no")["voc2007 (%)"] is None
+    assert cells(summary, "A and B", "yes")["voc2007 (%)"] == 90.0
+
+
+def test_a_class_without_a_positive_counts_as_the_run_says() -> None:
+    run = opened(["voc2007"], [{"name": "mine", "model": "sparc-tiny"}])
+    zero = Opened(run.layout, run.config.model_copy(update={"empty_class": "zero"}), run.results)
+    for which, expected in ((run, 50.0), (zero, 25.0)):
+        summary = TEMPLATES.result(which, found(which, every(50.0)), []).summary
+        assert summary is not None
+        assert cells(summary, "none", "no")["voc2007 (%)"] == expected
+
+
+def test_a_run_with_a_method_of_its_own_says_so() -> None:
+    run = opened(["voc2007"])
+    method = run.config.method.model_copy(update={"k": 2})
+    other = Opened(run.layout, run.config.model_copy(update={"method": method}), run.results)
+    assert run.is_sparc
+    assert not other.is_sparc
+    assert any("`method` of its own" in remark for remark in other.remarks())
+
+
+def test_noise_models_stand_beside_the_papers_of_the_same_backbones() -> None:
+    some = [{"name": "b", "model": "ViT-B-32-quickgelu", "weights": "openai"}]
+    run = opened(["voc2007"], some)
+    columns = _columns(run, {("voc2007", "b"): dict.fromkeys(SHOWN, 0.5)})
+    assert columns["voc2007, paper"]["only_or"] == 0.136
+    assert columns["voc2007, difference"]["only_or"] == pytest.approx(0.5 - 0.136)
+    assert columns["COCO, paper"]["static_bonus"] == pytest.approx(0.521, abs=5e-4)
+
+
+class OfBackbone:
+    """As much of a unit as the paper's figures depend on."""
+
+    def __init__(self, kind: str, model: str) -> None:
+        run = opened([kind], [{"name": "b", "model": model, "weights": "openai"}])
+        self.backbone = run.config.backbones[0]
+        self.data = type("Data", (), {"config": run.config.datasets[0]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "method", "expected"),
+    [
+        ("coco2014", "ViT-B-16-quickgelu", "TagCLIP", (70.9, 75.6)),
+        ("coco2014", "RN50-quickgelu", "TagCLIP", (None, None)),  # not the paper's backbone
+        ("voc2007", "RN50-quickgelu", "TaI-DPT", (88.0, 90.2)),  # whole images: the row with *
+        ("voc2007", "RN50-quickgelu", "CoMC", (None, None)),  # not in the paper
+        ("voc2007", "RN50-quickgelu", "mine", (None, None)),
+    ],
+)
+def test_plug_ins_stand_beside_the_papers_row_of_their_kind(
+    kind: str, model: str, method: str, expected: tuple[float | None, float | None]
+) -> None:
+    unit: Any = OfBackbone(kind, model)
+    assert _paper(unit, method) == expected
+
+
+def test_sets_of_prompts_take_stored_columns_where_there_are_any() -> None:
+    stored = (
+        pair_prompt(CLASSES, 0, 1),
+        pair_prompt(CLASSES, 1, 2, "or"),
+        triplet_prompt(CLASSES, 0, 1, 2),
+    )
+    columns = Columns(PromptBank(CLASSES, stored))
+    # The pairs are those classes, whatever words the run asked in.
+    assert [list(own) for own in columns.mentions(PAIRS)] == [[0], [0, 3], [3]]
+    assert [prompt.text for prompt in columns.more] == ["dog and sofa"]
+    assert [sorted(own) for own in columns.mentions(in_template("or"))] == [[4], [1, 4], [1]]
+    assert not columns.is_stored(PAIRS)
+    # "A and not B" is asked beside "A and B", as in the paper.
+    assert [len(own) for own in columns.mentions(in_template("and not"))] == [2, 4, 2]
+    assert [len(own) for own in columns.mentions(ALL_TEMPLATES)] == [5, 10, 5]
+    assert [len(own) for own in columns.mentions(RANDOM)] == [30, 30, 30]
+    assert len({prompt.text for prompt in columns.more}) == len(columns.more)
+
+
+def test_a_bank_without_a_pair_has_no_set_of_pairs() -> None:
+    sentence = CompoundPrompt("a cat asleep", (0,), "descriptive")
+    columns = Columns(PromptBank(CLASSES, (sentence,)))
+    assert columns.has("stored")
+    assert not columns.has(PAIRS)
+    assert not columns.has(in_template("or"))
+    assert columns.has("all pairs")
