@@ -71,10 +71,8 @@ class Ablation:
                 means = self._means(run, aps, condition, name)
                 if name != ALL:
                     rows += [[*condition.cells, name, *own, None, None] for own in means.items()]
-                ours, theirs = (
-                    self._average(run, aps, condition, name),
-                    condition.paper.get(printed),
-                )
+                ours = self._average(run, aps, condition, name)
+                theirs = condition.paper.get(printed)
                 if (ours, theirs) != (None, None):
                     apart = _difference(run, name, ours, theirs)
                     rows.append([*condition.cells, name, "average", ours, theirs, apart])

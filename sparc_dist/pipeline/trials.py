@@ -26,7 +26,10 @@ ROWS = 512
 
 
 def try_all(unit: Unit, trials: Trials, looks: Any) -> dict[Trial, list[float | None]]:
-    """The AP of every class under every trial. looks: a reference to ``Looks``."""
+    """The AP of every class under every trial. looks: a reference to ``Looks``.
+
+    A worker holds the scores of all positives under all trials: 4 bytes × labels × trials.
+    """
     passes, watch, shards = unit.passes(), unit.stages.watch, unit.shards
     shared = (ray.put(trials), looks)  # once, and not with every task
     moments = passes.merged("trials_moments", watch, partial(_moments, shards), *shared)
