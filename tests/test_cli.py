@@ -132,16 +132,16 @@ def test_a_wrong_config_is_refused_before_anything_is_written(
 
 
 def test_the_demo_from_one_command(tmp_path: Path, cluster: str) -> None:
-    done = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 300, ray=cluster)
+    done = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120, ray=cluster)
     assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "demo/scenes/sparc-tiny/metrics.json").read_text())
     for title, name in (("ZSCLIP", "zsclip"), ("debiased", "debiased"), ("SPARC", "sparc")):
         shown = f"{metrics[name]['mAP']:.1f}"
         assert f"| scenes | {title} | {shown} | {shown} |" in done.stdout
     assert f"Open {tmp_path / 'demo'}/report/index.html" in done.stdout
-    assert "scenes × sparc-tiny  scoring  300/300 images" in done.stderr
+    assert "scenes × sparc-tiny  scoring  120/120 images" in done.stderr
     assert "Traceback" not in done.stderr
-    again = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 300, ray=cluster)
+    again = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120, ray=cluster)
     assert again.returncode == 0
     assert "nothing was missing" in again.stderr
     assert again.stdout == done.stdout

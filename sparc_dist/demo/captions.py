@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from open_clip import OPENAI_IMAGENET_TEMPLATES
 
 # Wordings that say how a picture looks: used only where they are true. The other odd words of
 # the templates (origami, plastic, itap ...) are used anywhere, as a web caption's noise.
@@ -14,13 +14,6 @@ VISUAL_WORDS = (
     "drawing", "doodle", "painting", "art", "rendition", "cartoon", "video game", "sculpture",
     "embroidered", "graffiti", "tattoo",
 )  # fmt: skip
-_TEMPLATES = tuple(
-    (
-        make("{}"),
-        frozenset(word for word in VISUAL_WORDS if f" {word} " in f" {make('{}').rstrip('.')} "),
-    )
-    for make in OPENAI_IMAGENET_TEMPLATES
-)
 _NOUNS = frozenset(VISUAL_WORDS[VISUAL_WORDS.index("sketch") :]) - {"embroidered"}
 _PLURALS = {
     "bus": "buses", "bench": "benches", "fish": "fish", "sheep": "sheep", "person": "people",
@@ -85,10 +78,22 @@ def _one(mention: Mention, looks: Set[str], rng: np.random.Generator) -> str:
         holds |= {"large", "close-up"}
     if mention.area < 0.03:
         holds |= {"small", "hard to see"}
-    fitting = [text for text, words in _TEMPLATES if words <= holds]
-    telling = [text for text, words in _TEMPLATES if words and words <= holds]
+    fitting = [text for text, words in _templates() if words <= holds]
+    telling = [text for text, words in _templates() if words and words <= holds]
     text = _pick(telling if telling and rng.random() < 0.4 else fitting, rng)
     return text.format(plural(mention.name) if "many" in text else mention.name)
+
+
+@cache
+def _templates() -> tuple[tuple[str, Set[str]], ...]:
+    """CLIP's templates, each with the VISUAL_WORDS in it."""
+    from open_clip import OPENAI_IMAGENET_TEMPLATES  # takes seconds, and only captions need it
+
+    texts = [make("{}") for make in OPENAI_IMAGENET_TEMPLATES]
+    return tuple(
+        (text, frozenset(word for word in VISUAL_WORDS if f" {word} " in f" {text.rstrip('.')} "))
+        for text in texts
+    )
 
 
 def _several(mentions: Sequence[Mention], looks: Set[str], rng: np.random.Generator) -> str:

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sparc_dist.demo.model import MODEL_NAME
+from sparc_dist.config import TINY
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 
-COOCCURRENCE_SCENES = 4000
+#: Scenes whose labels decide the prompts, for each scene that is scored.
+OTHERS = 2
 JPEG_QUALITY = 90
 
 
@@ -27,7 +28,8 @@ def write_demo(out: str, images: int) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     test = SPLITS["test"][:images]
     manifest = folder / f"test-{len(test)}.parquet"
-    labels = folder / f"cooccurrence-{COOCCURRENCE_SCENES}.parquet"
+    others = SPLITS["cooccurrence"][: OTHERS * images]
+    labels = folder / f"cooccurrence-{len(others)}.parquet"
     if not manifest.exists():
         print(f"drawing {len(test):,} test scenes", file=sys.stderr, flush=True)
         paths = [folder / "scenes" / f"{seed}.jpg" for seed in test]
@@ -36,7 +38,6 @@ def write_demo(out: str, images: int) -> str:
         uris = [f"scenes/{name}" for name in names]
         _write(manifest, {"image_id": names, "uri": uris, "labels": _draw(test, paths)})
     if not labels.exists():
-        others = SPLITS["cooccurrence"][:COOCCURRENCE_SCENES]
         print(f"drawing {len(others):,} others for co-occurrence", file=sys.stderr, flush=True)
         _write(labels, {"labels": _draw(others, [None] * len(others))})
     config = Path(out) / "demo.yaml"
@@ -57,7 +58,7 @@ def _config(manifest: Path, labels: Path) -> dict[str, object]:
                 "prompts": {"source": "labels", "labels": f"input/{labels.name}"},
             }
         ],
-        "backbones": [{"name": MODEL_NAME, "model": MODEL_NAME}],
+        "backbones": [{"name": TINY, "model": TINY}],
     }
 
 

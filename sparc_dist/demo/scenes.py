@@ -4,8 +4,9 @@ Themes make some classes occur together; objects from elsewhere, occlusion, clut
 blur and noise make them as unreliable as photos are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -78,11 +79,16 @@ _TARGET = Habit(2, 6, 0.12)
 
 @dataclass(frozen=True)
 class Scene:
-    """An RGB image, the sorted indices into CLASSES of what can be seen in it, and captions."""
+    """An RGB image, and the sorted indices into CLASSES of what can be seen in it."""
 
     image: Image.Image
     labels: tuple[int, ...]
-    captions: tuple[str, ...]
+    _captions: Callable[[], tuple[str, ...]]
+
+    @cached_property
+    def captions(self) -> tuple[str, ...]:
+        """What people might write below it; worded only when asked for, as training does."""
+        return self._captions()
 
     @property
     def caption(self) -> str:
@@ -98,8 +104,11 @@ def draw_scene(seed: int) -> Scene:
     _populate(canvas, (_WEB if seed in SPLITS["train"] else _TARGET).cast(theme, rng), rng)
     seen = canvas.seen()
     image, looks = render(canvas.image, rng)
-    captions = tuple(describe(seen, theme.place, looks, rng) for _ in range(CAPTIONS))
     labels = sorted(CLASSES.index(mention.name) for mention in seen)
+
+    def captions() -> tuple[str, ...]:
+        return tuple(describe(seen, theme.place, looks, rng) for _ in range(CAPTIONS))
+
     return Scene(image, tuple(labels), captions)
 
 

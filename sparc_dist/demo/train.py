@@ -24,6 +24,7 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 BATCH = 128
 PEAK_RATE = 1.5e-3
 UNKNOWN = 0.05  # share of words replaced by the "unknown" row, so that a new word does no harm
+SCENES_PER_WORKER = 500  # at least: a process takes seconds to start
 SHIFT = 4  # pixels by which a batch may be moved
 _PADDING = 0  # what open_clip's tokenizer puts behind the end-of-text token
 
@@ -57,10 +58,14 @@ def _example(job: tuple[int, int]) -> tuple[np.ndarray, tuple[str, ...]]:
 def draw_corpus(scenes: int, side: int) -> Corpus:
     """Draws the first training scenes on all available cores."""
     jobs = [(seed, side) for seed in SPLITS["train"][:scenes]]
-    # Forked workers would inherit torch's threads; fresh ones do not.
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(min(cores(), 1 + scenes // 500)) as pool:
-        images, captions = zip(*pool.imap(_example, jobs, chunksize=100), strict=True)
+    workers = min(cores(), scenes // SCENES_PER_WORKER)
+    if workers < 2:
+        examples = [_example(job) for job in jobs]
+    else:
+        # Forked workers would inherit torch's threads; fresh ones do not.
+        with multiprocessing.get_context("spawn").Pool(workers) as pool:
+            examples = list(pool.imap(_example, jobs, chunksize=100))
+    images, captions = zip(*examples, strict=True)
     tokenizer = open_clip.get_tokenizer(MODEL_NAME)
     tokens = torch.stack([tokenizer(list(texts)) for texts in captions])
     token_ids = torch.from_numpy(np.setdiff1d(tokens.numpy(), [_PADDING]))

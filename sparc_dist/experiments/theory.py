@@ -22,7 +22,7 @@ from sparc_dist.experiments.result import Cell, Result, Table
 
 M = range(2, 61)
 SIMULATED = (2, 4, 8, 16, 32, 60)
-DRAWN = 200_000  # pairs of images
+DRAWN = 50_000  # pairs of images
 COLUMNS = (
     *("ν", "m", "Pr(W1)", "Pr(W2)", "difference"),
     *("enumerated", "simulated", "standard error"),

@@ -31,6 +31,16 @@ def test_corpus_pairs_training_scenes_with_their_captions(corpus: train.Corpus) 
     assert torch.equal(restored, tokens)
 
 
+def test_several_processes_draw_the_same(
+    corpus: train.Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "SCENES_PER_WORKER", SCENES // 2)
+    monkeypatch.setattr(train, "cores", lambda: 2)
+    again = train.draw_corpus(SCENES, SIDE)
+    assert torch.equal(again.images, corpus.images)
+    assert torch.equal(again.tokens, corpus.tokens)
+
+
 def test_unknown_words_replace_neither_start_nor_end(
     corpus: train.Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +61,7 @@ def test_training_lowers_the_loss(corpus: train.Corpus) -> None:
 def test_same_seed_gives_the_same_file_and_another_seed_another(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.safetensors" for name in ("first", "again", "other")]
     for path, seed in zip(paths, ("0", "0", "1"), strict=True):
-        options = ["--out", str(path), "--seed", seed, "--scenes", str(SCENES), "--epochs", "2"]
+        options = ["--out", str(path), "--seed", seed, "--scenes", "32", "--epochs", "1"]
         train.main(options)
     first, again, other = (path.read_bytes() for path in paths)
     assert first == again
