@@ -15,6 +15,7 @@ from sparc_dist.core.average_precision import Positives, Reached, average_precis
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.moments import Floats
 from sparc_dist.core.trials import Each, Trial, Trials
+from sparc_dist.datasets.images import chunks
 from sparc_dist.pipeline.looks import Looks
 from sparc_dist.pipeline.passes import Group, remote, total
 from sparc_dist.pipeline.unit import Unit
@@ -23,6 +24,8 @@ from sparc_dist.shards import UnitShards
 
 #: Images at a time: all trials together make many final scores of each.
 ROWS = 512
+#: Slices whose final scores, and nothing else, are kept to be ranked together.
+SLICES = 8
 
 
 def try_all(unit: Unit, trials: Trials, looks: Any) -> dict[Trial, list[float | None]]:
@@ -68,7 +71,15 @@ class _Fitted:
     weights: list[list[Floats]]
 
     def final(self, group: Group) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-        """Final scores and labels (n, trials · N), slice by slice."""
+        """Final scores and labels (n, trials · N), of many slices at a time.
+
+        What is then done with them takes as long for few images as for many.
+        """
+        for parts in chunks(self._slices(group), SLICES):
+            scores, labels = zip(*parts, strict=True)
+            yield np.concatenate(scores), np.concatenate(labels)
+
+    def _slices(self, group: Group) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
         for shard, ids, scores in _slices(self.shards, group, self.looks):
             labelled, labels = self.shards.labels(shard, ids)
             final = self.trials.final(scores, self.moments, self.weights)[labelled]
