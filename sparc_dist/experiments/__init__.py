@@ -10,7 +10,7 @@ from importlib import import_module
 from sparc_dist import storage
 from sparc_dist.experiments.ablations import ABLATIONS, Ablation
 from sparc_dist.experiments.figures import to_png, to_svg
-from sparc_dist.experiments.laboratory import Laboratory, Options
+from sparc_dist.experiments.laboratory import Laboratory, Options, told
 from sparc_dist.experiments.opened import open_run
 from sparc_dist.experiments.result import Result
 from sparc_dist.layout import EXPERIMENTS, RunLayout
@@ -44,7 +44,7 @@ def run_experiments(
                 _write(run.layout, name, result)
             except Exception as error:
                 log.debug("experiment failed", exc_info=error)
-                yield name, _sentence(error)
+                yield name, told(error)
             else:
                 yield name, result
         _write_index(run.layout)
@@ -59,12 +59,6 @@ def _experiment(name: str) -> Callable[[Laboratory], Result]:
         import_module(f"sparc_dist.experiments.{module}"), function
     )
     return found
-
-
-def _sentence(error: Exception) -> str:
-    from sparc_dist.pipeline.units import sentence
-
-    return sentence(error)
 
 
 def _ablation(ablation: Ablation, laboratory: Laboratory) -> Result:

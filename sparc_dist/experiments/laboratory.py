@@ -98,8 +98,7 @@ class Laboratory:
                 failures[unit.key] = error
         if failures and not found:
             raise next(iter(failures.values()))
-        told = [f"{' × '.join(key)} is left out: {_told(e)}" for key, e in failures.items()]
-        return found, told
+        return found, [f"{' × '.join(key)} is left out: {told(e)}" for key, e in failures.items()]
 
     def chosen(self) -> list[Unit]:
         """The units of the data set and backbone that the user named; all, where none is named."""
@@ -157,16 +156,16 @@ class Laboratory:
             looks, failures = looks_with(units, columns.more)
             for unit in units:
                 able = possible
-                if told := failures.get(unit.key[1]):
+                if reason := failures.get(unit.key[1]):
                     able = [trial for trial in possible if columns.is_stored(trial.prompts)]
                     remarks.append(
                         f"{' × '.join(unit.key)}: prompts that the run did not ask about could "
-                        f"not be scored: {told}"
+                        f"not be scored: {reason}"
                     )
                 known = Trials(tuple(able), {name: mentions[name] for name in _sets(able)})
                 work[unit.key] = partial(try_all, trials=known, looks=looks[unit.key[1]])
-        aps, told_of = self.of_each(self.units.values(), lambda unit: work[unit.key](unit))
-        return aps, remarks + told_of
+        aps, failed = self.of_each(self.units.values(), lambda unit: work[unit.key](unit))
+        return aps, remarks + failed
 
 
 def _on_prompts(dataset: DatasetConfig, lacking: bool) -> Iterator[str]:
@@ -178,7 +177,8 @@ def _on_prompts(dataset: DatasetConfig, lacking: bool) -> Iterator[str]:
         yield f"{dataset.name}: the run's prompts hold no pair, so rows of pairs are empty."
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """A sentence for an error, wherever it was raised; Ray is imported only for it."""
     from sparc_dist.pipeline.units import sentence
 
     return sentence(error)

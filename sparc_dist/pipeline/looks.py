@@ -117,7 +117,7 @@ def looks_with(
     if not prompts:
         return looks, {}
     scored = [unit for unit in units if unit.backbone.model != SIMULATED]
-    embedded = _embedded(scored, prompts) if scored else EmbeddedPrompts(ray.put({}), {}, {})
+    embedded = _embedded(scored, prompts)
     texts, failures = ray.get(embedded.texts), dict(embedded.failures)
     for unit in units:
         name = unit.backbone.name
@@ -138,13 +138,16 @@ def looks_with(
 
 def _embedded(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> EmbeddedPrompts:
     """The text pass: prompts under each unit's backbone."""
-    resources = units[0].config.resources
-    return embed_prompts(
-        [unit.backbone for unit in units],
-        PromptBank((), tuple(prompts)),
-        plan_scorers(resources, capacity(), PROCESS_BYTES),
-        resources.no_progress_seconds,
-    )
+    failures = {}
+    if units:
+        resources, backbones = units[0].config.resources, [unit.backbone for unit in units]
+        try:
+            scorers = plan_scorers(resources, capacity(), PROCESS_BYTES)
+            bank = PromptBank((), tuple(prompts))
+            return embed_prompts(backbones, bank, scorers, resources.no_progress_seconds)
+        except UserError as error:  # what needs no text pass goes on
+            failures = {backbone.name: str(error) for backbone in backbones}
+    return EmbeddedPrompts(ray.put({}), {}, failures)
 
 
 def plugged_in(unit: Unit, url: str, method: MethodName) -> tuple[Any, int]:
