@@ -142,6 +142,8 @@ def _embedded(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> Embed
     if units:
         resources, backbones = units[0].config.resources, [unit.backbone for unit in units]
         try:
+            if not any(unit.on_gpu() for unit in units):
+                resources = resources.model_copy(update={"gpus_per_scorer": 0})
             scorers = plan_scorers(resources, capacity(), PROCESS_BYTES)
             bank = PromptBank((), tuple(prompts))
             return embed_prompts(backbones, bank, scorers, resources.no_progress_seconds)

@@ -67,6 +67,10 @@ class Unit:
         self._check_same("images", self.data.images_sha256)
         return sorted({*tally.missing, *self.damaged})
 
+    def on_gpu(self) -> bool:
+        """Whether a GPU scored any of it."""
+        return any(scoring.device != "cpu" for scoring in self._tally().scorings)
+
     def check_weights(self, loaded: Loaded) -> None:
         """Refuse weights that are not those of the stored scores and embeddings."""
         self._scored_by = self._tally().scorings

@@ -199,18 +199,6 @@ def test_without_labels_it_works_and_says_that_no_map_can_be_had(
     assert pq.read_table(tmp_path / "run" / "scenes" / "tiny" / "final").num_rows == 60
 
 
-def test_another_config_under_the_same_url_is_refused(
-    write_config: WriteConfig, tmp_path: Path
-) -> None:
-    go(write_config({"classes": ["cat", "dog", "car"]}))
-    before = hashes(tmp_path / "run")
-    with pytest.raises(
-        UserError, match=r"another config \(config.method.strategy: .*max-variance.* → "
-    ):
-        go(write_config({"classes": ["cat", "dog", "car"]}, method={"strategy": "kmax"}))
-    assert hashes(tmp_path / "run") == before
-
-
 def test_a_config_may_be_corrected_while_nothing_is_written(
     write_config: WriteConfig, tmp_path: Path
 ) -> None:
