@@ -103,6 +103,8 @@ def test_on_s3_it_is_the_same_and_overwrite_replaces_other_settings(
         simulate(out, SMALL)
     assert not simulate(out, SMALL, overwrite=True).failures
     assert all_scores(out) == all_scores(str(finished))
+    assert main(["experiment", "debias", "--run", out]) == 0
+    assert "| yes | full |" in storage.read_bytes(f"{out}/experiments/debias.md").decode()
 
 
 def test_a_place_that_cannot_be_written_to_is_told_in_a_sentence(
@@ -168,12 +170,23 @@ def test_made_up_names_can_be_told_apart_in_prompts() -> None:
 
 
 def test_as_a_user_types_it(
-    tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    cluster: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out = str(tmp_path / "run")
-    command = ["simulate", "--out", out, "--images", "200", "--classes", "cat, dog,sofa ,lamp"]
+    monkeypatch.chdir(tmp_path)
+    out = "run"
+    rows = ["cat;dog", "cat;dog;sofa", "sofa;lamp", "dog", "lamp", "cat;lamp", ""]
+    Path("labels.csv").write_text("\n".join(["uri,labels", *(f"x,{row}" for row in rows), ""]))
+    command = ["simulate", "--like", "voc2007", "--out", out, "--labels", "labels.csv"]
+    command += ["--images", "200", "--classes", "cat, dog,sofa ,lamp", "--seed", "5"]
     assert main([*command, "--noise", "miss=0.3", "ghost=0.01"]) == 0
     assert "| simulation | SPARC |" in capsys.readouterr().out
+    (settings,) = Path(out, "input").glob("settings-*.json")
+    kept = json.loads(settings.read_text())
+    assert (kept["images"], kept["seed"], kept["noise"]["miss"]) == (200, 5, 0.3)
+    assert kept["labels"] != "built in"
     # Prompts that the run did not ask about are drawn from the same images.
     assert main(["experiment", "random-prompts", "--run", out]) == 0
     table = capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
@@ -58,7 +58,7 @@ class Result:
     table: Table
     figure: Figure
     remarks: Sequence[str] = ()
-    summary: Table | None = field(default=None)
+    summary: Table | None = None
 
     def to_markdown(self, picture: str | None = None) -> str:
         """A page; with the figure, where it lies at ``picture``."""

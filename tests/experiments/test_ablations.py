@@ -13,6 +13,8 @@ from sparc_dist.experiments.opened import Opened
 from sparc_dist.experiments.plug_in import _paper
 from sparc_dist.experiments.prompt_sets import ALL_TEMPLATES, PAIRS, RANDOM, Columns, in_template
 from sparc_dist.experiments.result import Table
+from sparc_dist.pipeline.prepare import Prepared
+from sparc_dist.pipeline.unit import Unit
 from sparc_dist.prompts.bank import PromptBank
 from sparc_dist.prompts.compound import CompoundPrompt, pair_prompt, triplet_prompt
 from tests.experiments.test_paper import opened
@@ -111,13 +113,11 @@ def test_noise_models_stand_beside_the_papers_of_the_same_backbones() -> None:
     assert columns["COCO, paper"]["static_bonus"] == pytest.approx(0.521, abs=5e-4)
 
 
-class OfBackbone:
-    """As much of a unit as the paper's figures depend on."""
-
-    def __init__(self, kind: str, model: str) -> None:
-        run = opened([kind], [{"name": "b", "model": model, "weights": "openai"}])
-        self.backbone = run.config.backbones[0]
-        self.data = type("Data", (), {"config": run.config.datasets[0]})
+def unit_of(kind: str, model: str) -> Unit:
+    run = opened([kind], [{"name": "b", "model": model, "weights": "openai"}])
+    bank = PromptBank(CLASSES, ())
+    data = Prepared(run.config.datasets[0], run.layout.dataset(kind), bank, [100], 100, "")
+    return Unit(run.config, data, run.config.backbones[0])
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,7 @@ class OfBackbone:
 def test_plug_ins_stand_beside_the_papers_row_of_their_kind(
     kind: str, model: str, method: str, expected: tuple[float | None, float | None]
 ) -> None:
-    unit: Any = OfBackbone(kind, model)
-    assert _paper(unit, method) == expected
+    assert _paper(unit_of(kind, model), method) == expected
 
 
 def test_sets_of_prompts_take_stored_columns_where_there_are_any() -> None:
