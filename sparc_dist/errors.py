@@ -1,14 +1,99 @@
-"""The one exception that people meet: a sentence that says what was wrong, where, what to do."""
+"""The errors people meet, and how any exception becomes one line for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+#: The longest line that ``explain`` makes of an exception that is not ours.
+LONGEST = 300
+
+_RESUME = "run the same command again to resume."
+_LESS_MEMORY = (
+    "lower resources.scorers or use larger machines and run the same command again; or lower "
+    "shard_size or batch_size and start over with --overwrite."
+)
+#: What to do about exceptions of Ray and torch, by type name: neither is imported for this.
+_ADVICE = {
+    "ray.data.exceptions.ExecutionTimeoutError": (
+        "No shard was finished within resources.no_progress_seconds; raise it if the machine is "
+        "slow, or give the cluster what it lacks."
+    ),
+    "ray.exceptions.OutOfMemoryError": f"A machine ran out of memory repeatedly; {_LESS_MEMORY}",
+    "ray.exceptions.OutOfDiskError": (
+        f"Ray has no disk space left for spilling; free some in its temporary folder and {_RESUME}"
+    ),
+    "ray.exceptions.ObjectStoreFullError": (
+        f"Ray's object store is full; start Ray with a larger one, or {_LESS_MEMORY}"
+    ),
+    "ray.exceptions.NodeDiedError": f"A machine of the cluster was lost; {_RESUME}",
+    "ray.exceptions.WorkerCrashedError": (
+        f"A worker was killed repeatedly, most likely for lack of memory; {_LESS_MEMORY}"
+    ),
+    "ray.exceptions.ActorDiedError": (
+        f"A worker with a model died, most likely for lack of memory; {_LESS_MEMORY}"
+    ),
+    "torch.OutOfMemoryError": (
+        "the GPU's memory is full; set resources.gpu_memory_gb to what it has, lower "
+        "resources.backbones_per_scorer, or lower batch_size and start over with --overwrite."
+    ),
+}
+#: Ray's wrapper of what a task raised: its text is a traceback, the error itself is its cause.
+_WRAPPER = "ray.exceptions.RayTaskError"
 
 
 class UserError(Exception):
-    """Something the user can put right. Shown without a traceback; the command exits with 2."""
+    """An error the user can fix: its text says what was wrong, where, and what to do.
+
+    Shown without a traceback; the command exits with code 2.
+    """
+
+
+def explain(error: BaseException, subject: str = "") -> str:
+    """Returns one line for people about any exception.
+
+    A UserError speaks for itself, wherever on the cluster it was raised. ``subject``, such as
+    "Backbone RN50", starts the line about any other.
+    """
+    prefix = f"{subject}: " if subject else ""
+    causes = list(chain_of_causes(error))
+    for cause in causes:
+        names = _type_names(cause)
+        if isinstance(cause, UserError) and _WRAPPER not in names:
+            return str(cause)
+        for name in names:
+            if name in _ADVICE:
+                return prefix + _ADVICE[name]
+    return f"{prefix}{type(causes[-1]).__name__}: {one_line(causes[-1])}"
+
+
+def one_line(error: BaseException, limit: int = LONGEST) -> str:
+    """Returns an exception's text on one line, at most ``limit`` characters.
+
+    Of a text that holds a traceback only the last line counts.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") for line in lines):
+        lines = lines[-1:]
+    return " ".join(" ".join(lines).split())[:limit] or type(error).__name__
+
+
+def chain_of_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an exception, what caused it, and so on; Ray keeps the cause in ``cause``."""
+    seen: BaseException | None = error
+    while isinstance(seen, BaseException):
+        yield seen
+        cause = getattr(seen, "cause", None)
+        seen = cause if isinstance(cause, BaseException) else seen.__cause__
 
 
 def quoted(value: object) -> str:
-    """A value of the user's within a sentence: on one line, and cut when it is long."""
+    """Returns a user's value for use within a message: on one line, shortened when long."""
     try:
         text = repr(value)
-    except ValueError:  # Python spells out no number of more than 4,300 digits
+    except ValueError:  # Python does not print numbers of more than 4,300 digits
         return "a giant number"
     return text if len(text) <= 80 else f"{text[:60]}…"
+
+
+def _type_names(error: BaseException) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]

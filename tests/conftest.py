@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,11 +12,16 @@ from typing import Any
 import pytest
 import yaml
 
-import sparc_dist.pipeline  # noqa: F401  # its settings must stand before Ray is imported
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
-from tests.s3 import FaultProxy, S3Server, fault_proxy, s3_server
+from sparc_dist.pipeline import configure_ray
+from tests.support.running import go
+from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
+configure_ray()  # before any test imports Ray
+
+#: Few classes, so that a run is quick.
+FEW = ["cat", "dog", "car", "pizza", "sofa"]
 #: A store that stalls should not hold up the tests for a minute.
 QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
@@ -125,3 +131,39 @@ def write_config(tmp_path: Path, scenes: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def original(
+    tmp_path_factory: pytest.TempPathFactory,
+    scenes: Path,
+    truth: dict[str, list[str]],
+    cluster: str,
+) -> Path:
+    """The folder of a finished run with labels, and its config."""
+    folder = tmp_path_factory.mktemp("finished")
+    rows = [f"{scenes / name},{name},{';'.join(labels)}" for name, labels in truth.items()]
+    (folder / "manifest.csv").write_text("\n".join(["uri,image_id,labels", *rows, ""]))
+    dataset = {
+        "name": "scenes",
+        "kind": "manifest",
+        "images": str(folder / "manifest.csv"),
+        "classes": FEW,
+    }
+    config = {
+        "output": "run",
+        "shard_size": 10,
+        "datasets": [dataset],
+        "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
+        "resources": {"scorers": 1, "gpus_per_scorer": 0},
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
+    assert not go(folder).failures
+    return folder
+
+
+@pytest.fixture
+def finished(original: Path, tmp_path: Path) -> Path:
+    """A copy of it to spoil; ``output`` is no part of what a run is."""
+    shutil.copytree(original, tmp_path / "copy")
+    return tmp_path / "copy"

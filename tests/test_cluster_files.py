@@ -26,8 +26,7 @@ from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from ray.scripts.scripts import start as ray_start
 
 from sparc_dist import __version__
-from sparc_dist.config import Config
-from sparc_dist.config_file import parse
+from sparc_dist.config import Config, parse
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

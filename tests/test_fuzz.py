@@ -17,14 +17,12 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sparc_dist.cli import main
-from sparc_dist.config import Config, DatasetConfig
-from sparc_dist.config_file import load_config
-from sparc_dist.datasets import class_names, open_source, write_images
-from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.config import Config, DatasetConfig, load_config
+from sparc_dist.datasets import class_names, dataset_bank, open_source, write_images
 from sparc_dist.errors import UserError
-from sparc_dist.layout import DatasetLayout
-from sparc_dist.prompts.bank import PromptBank
-from tests.strategies import bounded, changed, damaged, junk, texts
+from sparc_dist.prompts import PromptBank
+from sparc_dist.runs import DatasetLayout
+from tests.support.strategies import bounded, changed, damaged, junk, texts
 
 CLASSES = ("cat", "dog", "sofa")
 CONFIG: dict[str, Any] = {

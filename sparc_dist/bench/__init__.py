@@ -1,3 +1,5 @@
-"""Benchmarks of the pipeline: ratios within one run, for machines differ and are shared."""
+"""Benchmarks: ratios measured within one run, because machines differ and are shared.
 
-import sparc_dist.pipeline  # noqa: F401  # its settings must stand before Ray is imported
+Belongs here: one module a benchmark with ``measure``. Does not: assertions on time. Uses: all rooms
+below it, and ``demo`` for images.
+"""

@@ -8,14 +8,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from sparc_dist.bench.inputs import manifest_rows, photos
-from sparc_dist.bench.setting import Setting, block
-from sparc_dist.pixels import decode_shard
+from sparc_dist.bench.setting import BenchSetting, block
+from sparc_dist.images.reading import decode_shard
 
 #: The input sizes of the nine on COCO: three ViTs, ViT-L/14@336, and five ResNets.
 NINE = (224, 224, 224, 336, 448, 448, 448, 448, 448)
 
 
-def measure(setting: Setting) -> str:
+def measure(setting: BenchSetting) -> str:
     """Decode photos both ways, in turn."""
     count, rounds = (4, 1) if setting.quick else (128, 3)
     sizes = sorted(set(NINE))

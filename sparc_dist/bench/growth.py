@@ -11,16 +11,14 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-import ray
-
 from sparc_dist import storage
 from sparc_dist.bench.inputs import manifest_rows, tiny_config, write_manifest
-from sparc_dist.bench.setting import Setting, block
+from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.errors import UserError
-from sparc_dist.layout import STAGES, RunLayout, UnitLayout
-from sparc_dist.pipeline.cluster import cluster
+from sparc_dist.pipeline.cluster import address, cluster
+from sparc_dist.runs import STAGES, RunLayout, UnitLayout
 
 TIMES = 4
 CLASSES = 28
@@ -37,7 +35,7 @@ class Taken:
     driver: int
 
 
-def measure(setting: Setting) -> str:
+def measure(setting: BenchSetting) -> str:
     """Runs on one Ray, each with a driver of its own: a small, a large, and the small again."""
     images, shard = (16, 4) if setting.quick else (16384, 64)
     with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
@@ -97,8 +95,8 @@ def _steady(unit: UnitLayout, images: int, shard: int) -> float:
 
 def _peak_of_driver(config: Path) -> int:
     """Run a config as a user would, on this Ray; gives the bytes its process took at most."""
-    env = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    command = [sys.executable, "-m", "sparc_dist.cli", "run", str(config)]
+    env = {**os.environ, "RAY_ADDRESS": address()}
+    command = [sys.executable, "-m", "sparc_dist", "run", str(config)]
     told = config.with_name("told.txt")
     peak = 0
     with (

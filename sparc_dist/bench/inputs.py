@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from sparc_dist.bench.setting import Setting
+from sparc_dist.bench.setting import BenchSetting
 from sparc_dist.config import TINY, Config
-from sparc_dist.datasets.images import SUFFIXES
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.errors import UserError
-from sparc_dist.images import BadImage, decode
+from sparc_dist.images import SUFFIXES
+from sparc_dist.images.decoding import BadImage, decode
 
 #: As VOC and COCO have them.
 PHOTO_SIZES = ((500, 375), (640, 480))
@@ -27,7 +27,7 @@ GRAIN = 12.0
 QUALITY = 90
 
 
-def photos(setting: Setting, count: int, folder: str) -> list[str]:
+def photos(setting: BenchSetting, count: int, folder: str) -> list[str]:
     """The paths of at most ``count`` photos: one's own, or as many made up below ``folder``."""
     if setting.photos is None:
         return [_write_photo(Path(folder), seed) for seed in SPLITS["validation"][:count]]

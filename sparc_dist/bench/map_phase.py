@@ -12,27 +12,26 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import open_clip
-import ray
 import torch
 from numpy.typing import NDArray
 
-from sparc_dist.backbones import Backbone
+from sparc_dist.backbones.counting import cost_of
+from sparc_dist.backbones.models import Backbone
 from sparc_dist.bench.decode import decode_seconds
 from sparc_dist.bench.inputs import manifest_rows, photos
-from sparc_dist.bench.setting import Setting, block
+from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
-from sparc_dist.costs import cost_of
-from sparc_dist.datasets.images import images_table, write_images
+from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
-from sparc_dist.layout import RunLayout
-from sparc_dist.markers import Scoring
+from sparc_dist.images.reading import decode_shard
 from sparc_dist.pipeline.cluster import capacity, cluster
 from sparc_dist.pipeline.map_phase import MapPhase
-from sparc_dist.pipeline.waiting import result
+from sparc_dist.pipeline.passes import remote, share
+from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.pipeline.write import Target
-from sparc_dist.pixels import decode_shard
-from sparc_dist.plan import Scorers
-from sparc_dist.prompts.embeddings import TextEmbeddings
+from sparc_dist.planning import Scorers
+from sparc_dist.prompts import TextEmbeddings
+from sparc_dist.runs import Provenance, RunLayout
 
 LIMIT = 3600.0  # seconds without one finished shard
 PHOTOS = 128  # that differ; more images are the same again
@@ -59,7 +58,7 @@ FULL = Sizes("ViT-B-32-quickgelu", 64, 9, 80, 1500, 3)
 QUICK = Sizes(TINY, 8, 3, 8, 30, 1)
 
 
-def measure(setting: Setting) -> str:
+def measure(setting: BenchSetting) -> str:
     """The map phase and the bare loop in turn, with all cores of this machine each."""
     sizes = QUICK if setting.quick else FULL
     with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
@@ -111,13 +110,13 @@ def _phase(
     cost = cost_of(backbone)
     counts = (sizes.classes, sizes.classes, sizes.compounds)
     texts = TextEmbeddings(*(_directions(count, cost.width) for count in counts))
-    target = Target(data.unit(backbone.name), Scoring("", "", "", "cpu"))
+    target = Target(data.unit(backbone.name), Provenance("", "", "", "cpu"))
     return MapPhase(
         data,
         (backbone,),
         {backbone.name: cost.image_size},
         {backbone.name: target},
-        ray.put({backbone.name: texts}),
+        share({backbone.name: texts}),
         sizes.batch,
     )
 
@@ -162,8 +161,10 @@ def _bare(
     backbone: BackboneConfig, rows: Sequence[Mapping[str, str]], batch: int, cores: int
 ) -> Bare:
     """The loop on a worker of the same Ray, with all cores."""
-    task = ray.remote(num_cpus=cores)(_loop)
-    found: Bare = result(task.remote(backbone, rows, batch, cores), LIMIT, "The bare loop")
+    task = remote(_loop, cpus=cores)
+    found: Bare = get_with_timeout(
+        task.remote(backbone, rows, batch, cores), LIMIT, "The bare loop"
+    )
     return found
 
 

@@ -12,26 +12,36 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.bench.setting import Setting, block
+from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
-from sparc_dist.core.plain import plain_sparc
-from sparc_dist.datasets.images import images_table, write_images
-from sparc_dist.layout import RunLayout
-from sparc_dist.markers import Scoring
+from sparc_dist.core.reference import reference_sparc
+from sparc_dist.datasets import images_table, write_images
 from sparc_dist.pipeline.cluster import capacity, cluster
 from sparc_dist.pipeline.reduce_phase import ReducePhase
-from sparc_dist.pipeline.waiting import result
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.compound import CompoundPrompt
-from sparc_dist.shards import UnitShards, matrix, scores_table, write_shard
+from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.prompts import CompoundPrompt, PromptBank
+from sparc_dist.runs import Provenance, RunLayout, UnitShards
+from sparc_dist.runs.shards import matrix, scores_table, write_shard
 
+
+class _Silent:
+    """A benchmark shows its result, not its progress."""
+
+    def start(self, stage: str, images: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, stage: str, images: int) -> None:
+        pass
+
+
+SILENT = _Silent()
 SHARD = 256
 LIMIT = 600.0  # seconds without progress
 
 
-def measure(setting: Setting) -> str:
+def measure(setting: BenchSetting) -> str:
     """Make up scores, reduce them both ways, and say how the two compare."""
     images, classes, prompts = (300, 8, 30) if setting.quick else (2000, 80, 1500)
     bank, scores = _made_up(np.random.default_rng(0), images, classes, prompts)
@@ -44,7 +54,7 @@ def measure(setting: Setting) -> str:
         _reduce(phase)
         pipeline = time.perf_counter() - start
         start = time.perf_counter()
-        expected = plain_sparc(scores, bank.mentions)
+        expected = reference_sparc(scores, bank.mentions)
         plain = time.perf_counter() - start
         parts = [_sparc(phase, shard) for shard in range(len(phase.images))]
         cpus = capacity().cpus
@@ -91,7 +101,7 @@ def _stored(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
         ids = [str(index) for index in range(start, start + len(part))]
         embedding = np.zeros((len(part), 1), dtype=np.float32)
         table = scores_table(ids, part, embedding)
-        write_shard(unit, shard, table, [], Scoring("", bank.sha256, "", "cpu")).write(unit)
+        write_shard(unit, shard, table, [], Provenance("", bank.sha256, "", "cpu")).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, len(bank.classes), len(bank.compound))
     return ReducePhase(shards, bank, Method(), sizes, "measured", LIMIT)
@@ -108,7 +118,4 @@ def _images(count: int) -> Iterator[pa.Table]:
 
 
 def _reduce(phase: ReducePhase) -> None:
-    def silent(stage: str, images: int) -> None:
-        """A benchmark shows its result, not its progress."""
-
-    result(phase.score(phase.fit(silent), silent), LIMIT, "The reduce")
+    get_with_timeout(phase.score(phase.fit(SILENT), SILENT), LIMIT, "The reduce")

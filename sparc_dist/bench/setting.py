@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sparc_dist.runs.tables import aligned
+
 
 @dataclass(frozen=True)
-class Setting:
+class BenchSetting:
     """quick: so small that it only shows that all works. photos: a folder; made up without one."""
 
     quick: bool = False
@@ -16,7 +18,5 @@ class Setting:
 
 def block(title: str, figures: Mapping[str, str]) -> str:
     """What was measured, and below it one line a figure, the figures in one column."""
-    names = max(map(len, figures)) + 1
-    values = max(map(len, figures.values()))
-    lines = [f"  {name + ':':<{names}}  {value:>{values}}" for name, value in figures.items()]
-    return "\n".join([title, *lines])
+    lines = aligned([(f"  {name}:", value) for name, value in figures.items()], "lr")
+    return f"{title}\n{lines}"

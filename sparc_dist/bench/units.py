@@ -8,18 +8,18 @@ from tempfile import TemporaryDirectory
 
 from sparc_dist import storage
 from sparc_dist.bench.inputs import manifest_rows, photos, tiny_config, write_manifest
-from sparc_dist.bench.setting import Setting, block
+from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import Config, ResourcesConfig
 from sparc_dist.errors import UserError
-from sparc_dist.layout import RunLayout
 from sparc_dist.pipeline.cluster import cluster
-from sparc_dist.run import run
+from sparc_dist.runner import run
+from sparc_dist.runs import RunLayout
 
 CLASSES = 8
 PHOTOS = 128  # that differ; more images are the same again
 
 
-def measure(setting: Setting) -> str:
+def measure(setting: BenchSetting) -> str:
     """The same run twice on one Ray: as it is planned, and with one backbone a scorer."""
     count, images, shard = (2, 16, 8) if setting.quick else (9, 2048, 128)
     with cluster(ResourcesConfig()), TemporaryDirectory() as folder:

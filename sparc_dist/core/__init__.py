@@ -1,5 +1,6 @@
-"""SPARC's mathematics: pure NumPy, shard by shard. No Ray, no files.
+"""The mathematics of SPARC in pure NumPy, shard by shard: moments, debias, ranks, fusion, AP.
 
-Every step that looks across images is a *state* of one shard with ``+`` to merge two of them, so
-the same lines serve one matrix in memory and a thousand shards on a cluster.
+Belongs here: kernels that work on one shard; every step that looks across images is a *state* with
+``+``, so the same lines serve one matrix and a thousand shards. Does not: files, Ray, messages for
+people. Uses no other room.
 """

@@ -37,6 +37,13 @@ class Method:
     norm: Literal["l1", "l2"] = "l1"
     image_debias: ImageDebias = "full"
 
+    #: A config validates ``method:`` against this class; an unknown key there is an error.
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k is {self.k}; it must be at least 1")
+
 
 def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> Floats:
     """The first principal component (1 + m_i,), signed so that its mean is ≥ 0, of unit norm.

@@ -1,6 +1,30 @@
-"""Data sets: what each kind needs on disk, and how it becomes images.parquet."""
+"""Data sets: what each kind needs on disk, and how it becomes images.parquet and a prompt bank.
 
-from sparc_dist.datasets.images import write_images
-from sparc_dist.datasets.kinds import KINDS, Kind, Source, class_names, open_source
+Belongs here: one module a kind, each with its ``KIND``; labels and manifests as users write them.
+Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts``, ``images``,
+``runs``, ``config``, ``storage``, ``errors``.
+"""
 
-__all__ = ["KINDS", "Kind", "Source", "class_names", "open_source", "write_images"]
+from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
+from sparc_dist.datasets.images import SCHEMA, chunks, images_table, write_images
+from sparc_dist.datasets.kind import DatasetKind, Labelled, Source
+from sparc_dist.datasets.manifest import Manifest
+from sparc_dist.datasets.size import DatasetSize, size_of
+
+__all__ = [
+    "KINDS",
+    "SCHEMA",
+    "DatasetKind",
+    "DatasetSize",
+    "Labelled",
+    "Manifest",
+    "Source",
+    "chunks",
+    "class_names",
+    "dataset_bank",
+    "images_table",
+    "open_source",
+    "size_of",
+    "write_images",
+]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets.kinds import Labelled, class_names, open_source
+from sparc_dist.datasets.catalogue import class_names, open_source
+from sparc_dist.datasets.kind import Labelled
 from sparc_dist.datasets.manifest import Manifest
-from sparc_dist.layout import DatasetLayout
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.source import BankBuilder, StoredReplies
+from sparc_dist.prompts import BankBuilder, PromptBank
+from sparc_dist.prompts.llm.replies import StoredReplies
+from sparc_dist.runs import DatasetLayout
 
 
 def dataset_bank(dataset: DatasetConfig, layout: DatasetLayout) -> tuple[PromptBank, list[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparc_dist import storage
+from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.official import present_images
 from sparc_dist.errors import UserError
 
@@ -43,7 +44,7 @@ class Coco2014:
     def _split(self, split: str) -> list[tuple[str, list[int]]]:
         url = storage.join(self._root, "annotations", f"instances_{split}2014.json")
         try:
-            with storage.opened(url) as file:
+            with storage.open_file(url) as file:
                 # The outlines are most of the file and nothing to us: dropped while parsing.
                 content = json.load(file, object_hook=_without_outlines)
             names = {category["id"]: category["name"] for category in content["categories"]}
@@ -81,3 +82,14 @@ def _without_outlines(value: dict[str, Any]) -> Any:
     if "category_id" in value and "image_id" in value:
         return value["image_id"], value["category_id"], bool(value.get("iscrowd", 0))
     return value
+
+
+KIND = DatasetKind(
+    "COCO 2014 validation: 40,504 images, 80 classes; crowd annotations are left out",
+    "images: a folder with annotations/instances_{train,val}2014.json and val2014/",
+    "annotations_trainval2014.zip and val2014.zip of the COCO data set",
+    lambda images, classes: Coco2014(images),
+    CLASSES,
+    images=40504,
+    paper_name="COCO",
+)

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.datasets.images import SUFFIXES, chunks, images_table, in_utf8
+from sparc_dist.datasets.images import chunks, images_table, in_utf8
+from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.errors import UserError
+from sparc_dist.images import SUFFIXES
 
 
 class Folder:
@@ -32,3 +34,11 @@ class Folder:
             self.notes.append(
                 f"{foreign} file names are not UTF-8; rename the files to have them scored."
             )
+
+
+KIND = DatasetKind(
+    "every image below a folder, without labels",
+    "images: the folder; classes",
+    "your own",
+    lambda images, classes: Folder(images),
+)

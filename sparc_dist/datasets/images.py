@@ -19,8 +19,6 @@ SCHEMA = pa.schema(
         ("labels", pa.list_(pa.int32())),
     ]
 )
-#: The endings of files that are taken for images.
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 BATCH_ROWS = 4096
 
 T = TypeVar("T")
@@ -43,7 +41,7 @@ def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict
     hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     labelled = 0
     pending = SCHEMA.empty_table()
-    with storage.writing(url) as path:
+    with storage.atomic_file(url) as path:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
             for batch in batches:
                 ids = batch["image_id"].to_pylist()

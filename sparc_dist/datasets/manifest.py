@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import BATCH_ROWS, images_table
+from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.labels import LabelReader
-from sparc_dist.errors import UserError, quoted
-from sparc_dist.filesystems import is_web, without_secrets
+from sparc_dist.errors import UserError, one_line, quoted
+from sparc_dist.storage import is_web, without_secrets
 
 KNOWN = ("uri", "image_id", "labels")
 
@@ -102,15 +103,17 @@ class Manifest:
                 f"{self._url} is neither .parquet nor .csv; give a table in one of the two."
             )
         try:
-            with storage.opened(self._url) as file:
-                for batch in self._parquet(file) if self._url.endswith("t") else self._csv(file):
+            with storage.open_file(self._url) as file:
+                for batch in self._parse(file):
                     batch.validate(full=True)  # Parquet's texts may be no UTF-8
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:
             raise UserError(f"There is no table {self._url}; check the path.") from None
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            raise UserError(f"{self._url} cannot be read as a table: {reason}.") from None
+            raise UserError(f"{self._url} cannot be read as a table: {one_line(error)}.") from None
+
+    def _parse(self, file: Any) -> Iterator[pa.RecordBatch]:
+        return self._parquet(file) if self._url.endswith(".parquet") else self._csv(file)
 
     def _parquet(self, file: Any) -> Iterator[pa.RecordBatch]:
         table = pq.ParquetFile(file)
@@ -159,3 +162,12 @@ def _is_plain(kind: pa.DataType) -> bool:
     texts = ("string", "large_string", "string_view", "binary")
     simple = ("null", "boolean", "integer", "floating", *texts)
     return any(getattr(pa.types, f"is_{name}")(kind) for name in simple)
+
+
+KIND = DatasetKind(
+    "a Parquet or CSV table with a row an image",
+    "images: the table with uri, optionally image_id, and labels as names, indices or one "
+    "0/1 column a class; classes",
+    "your own",
+    Manifest,
+)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from sparc_dist import storage
+from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.official import present_images, read_lines
 from sparc_dist.errors import UserError
 
@@ -61,3 +62,15 @@ class NusWide:
 
     def _lines(self, *names: str) -> list[str]:
         return read_lines(self._root, *names)
+
+
+KIND = DatasetKind(
+    "NUS-WIDE test: 107,859 images, 81 concepts",
+    "images: a folder with ImageList/TestImagelist.txt, TrainTestLabels/Labels_*_{Train,Test}"
+    ".txt (also below Groundtruth/) and Flickr/",
+    "Groundtruth.zip and ImageList.zip of the NUS-WIDE data set; images from its authors",
+    lambda images, classes: NusWide(images),
+    CLASSES,
+    images=107859,
+    paper_name="NUSWIDE",
+)

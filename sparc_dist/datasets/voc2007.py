@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from sparc_dist import storage
+from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.official import present_images, read_lines
 from sparc_dist.errors import UserError, quoted
 
@@ -52,3 +53,14 @@ class Voc2007:
                 if sign.strip() == "1":
                     present.append(index)
         return labels
+
+
+KIND = DatasetKind(
+    "Pascal VOC 2007 test: 4,952 images, 20 classes; difficult objects count as absent",
+    "images: the folder VOC2007 with ImageSets/Main/*_test.txt and *_trainval.txt, JPEGImages/",
+    "VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar of the Pascal VOC 2007 challenge",
+    lambda images, classes: Voc2007(images),
+    CLASSES,
+    images=4952,
+    paper_name="VOC",
+)

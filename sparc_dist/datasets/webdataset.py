@@ -16,9 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.datasets.images import SUFFIXES, chunks, images_table
+from sparc_dist.datasets.images import chunks, images_table
+from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError
+from sparc_dist.images import SUFFIXES
 
 #: Of a file with labels, in bytes; a header may boast of any size.
 LARGEST = 2**24
@@ -61,7 +63,7 @@ class WebDataset:
 
     def _rows(self, tar: str, reader: LabelReader) -> Iterator[Row]:
         try:
-            with storage.opened(tar) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            with storage.open_file(tar) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                 files = (member for member in archive if member.isfile())
                 for _, members in groupby(files, key=_key):
                     yield from self._row(tar, archive, list(members), reader)
@@ -91,7 +93,7 @@ class WebDataset:
                 file = archive.extractfile(member)
                 labels = self._labels(file, member.name, reader, labels)
         if image is not None:
-            uri = storage.part(tar, image.offset_data, image.size)
+            uri = storage.byte_range(tar, image.offset_data, image.size)
             yield f"{self._name(tar)}/{image.name}", uri, labels
 
     def _name(self, tar: str) -> str:
@@ -118,3 +120,11 @@ def _key(member: TarInfo) -> str:
     """A member's path up to the first dot of its name."""
     head, _, name = member.name.rpartition("/")
     return f"{head}/{name.partition('.')[0]}"
+
+
+KIND = DatasetKind(
+    "tar files in the WebDataset layout",
+    "images: a .tar file or a folder of them, labels in KEY.json or KEY.cls; classes",
+    "your own",
+    WebDataset,
+)

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sparc_dist.demo.captions import Mention, describe
-from sparc_dist.demo.looks import render
 from sparc_dist.demo.objects import ANY, CLASSES, Colour, draw_object, shade
+from sparc_dist.demo.rendering import render
 
 T = TypeVar("T")
 

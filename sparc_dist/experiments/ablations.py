@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
 from sparc_dist.core.average_precision import mean_average_precision
 from sparc_dist.core.fusion import Method
-from sparc_dist.core.trials import DEBIASED, SPARC, STORED, ZSCLIP, Trial
+from sparc_dist.core.variants import DEBIASED, SPARC, STORED, ZSCLIP, Variant
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars, lines, new_figure
-from sparc_dist.experiments.opened import Key, Opened
+from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.prompt_sets import (
     ALL_PAIRS,
     ALL_TEMPLATES,
@@ -21,7 +22,12 @@ from sparc_dist.experiments.prompt_sets import (
     TEMPLATES,
     in_template,
 )
-from sparc_dist.experiments.result import Cell, Result, Table, difference, mean
+from sparc_dist.experiments.result import Result, difference, mean
+from sparc_dist.runs import UnitKey
+from sparc_dist.runs.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from sparc_dist.experiments.session import ExperimentSession
 
 #: The highest k of kmax and mean>=k.
 HIGHEST = 10
@@ -30,8 +36,8 @@ NINE = "The paper's figures are means over its nine backbones; ours are means ov
 #: The average over data sets.
 ALL = "average"
 
-#: The AP of each class under each trial, of a unit.
-Aps = Mapping[Key, Mapping[Trial, Sequence[float | None]]]
+#: The AP of each class under each variant, of a unit.
+Aps = Mapping[UnitKey, Mapping[Variant, Sequence[float | None]]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Condition:
     """A row of an ablation. paper: its mAPs by data set, where the paper has them."""
 
     cells: tuple[str, ...]
-    trial: Trial
+    variant: Variant
     paper: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -52,8 +58,12 @@ class Ablation:
     columns: tuple[str, ...]
     conditions: tuple[Condition, ...]
 
-    def result(self, run: Opened, aps: Aps, remarks: Sequence[str]) -> Result:
-        """The table and figure of what was found."""
+    def __call__(self, session: ExperimentSession) -> Result:
+        """Makes the ablation; all ablations of a session share their passes."""
+        return self.result(session.run, *session.ablations())
+
+    def result(self, run: FinishedRun, aps: Aps, remarks: Sequence[str]) -> Result:
+        """Returns the table and figure of what was found."""
         return Result(
             self.title,
             self._table(run, aps),
@@ -62,7 +72,7 @@ class Ablation:
             self._summary(run, aps),
         )
 
-    def _table(self, run: Opened, aps: Aps) -> Table:
+    def _table(self, run: FinishedRun, aps: Aps) -> Table:
         """A row for each condition, data set and backbone, and for their averages."""
         columns = (*self.columns, "data set", "backbone", "mAP (%)", "paper (%)", "difference")
         rows: list[list[Cell]] = []
@@ -78,7 +88,7 @@ class Ablation:
                     rows.append([*condition.cells, name, "average", ours, theirs, apart])
         return Table(columns, rows)
 
-    def _summary(self, run: Opened, aps: Aps) -> Table:
+    def _summary(self, run: FinishedRun, aps: Aps) -> Table:
         """A row for each condition; averages over backbones, ours and the paper's."""
         columns: dict[str, list[float | None]] = {}
         for name, printed in _datasets(run):
@@ -94,18 +104,18 @@ class Ablation:
         return Table((*self.columns, *told), [[*cells, *values] for cells, values in rows])
 
     def _means(
-        self, run: Opened, aps: Aps, condition: Condition, dataset: str
+        self, run: FinishedRun, aps: Aps, condition: Condition, dataset: str
     ) -> dict[str, float | None]:
         """The mAP under each backbone."""
         return {
             backbone.name: mean_average_precision(
-                aps[dataset, backbone.name][condition.trial], run.config.empty_class
+                aps[dataset, backbone.name][condition.variant], run.config.empty_class
             )
             for backbone in run.backbones(dataset)
-            if condition.trial in aps.get((dataset, backbone.name), {})
+            if condition.variant in aps.get((dataset, backbone.name), {})
         }
 
-    def _figure(self, run: Opened, aps: Aps) -> Figure:
+    def _figure(self, run: FinishedRun, aps: Aps) -> Figure:
         if self.name == "rank-fusion":
             return self._ranks_figure(run, aps)
         series, marks = {}, {}
@@ -119,7 +129,7 @@ class Ablation:
         figure.axes[0].set_title(" / ".join(self.columns), fontsize=8, loc="left")
         return figure
 
-    def _ranks_figure(self, run: Opened, aps: Aps) -> Figure:
+    def _ranks_figure(self, run: FinishedRun, aps: Aps) -> Figure:
         """mAP over k, without and with merge; max-variance and singleton as level lines."""
         figure = new_figure(7.5, 3.6)
         panels = figure.subplots(1, 2, sharey=True)
@@ -142,18 +152,20 @@ class Ablation:
         panels[0].get_legend().remove()
         return figure
 
-    def _average(self, run: Opened, aps: Aps, condition: Condition, dataset: str) -> float | None:
+    def _average(
+        self, run: FinishedRun, aps: Aps, condition: Condition, dataset: str
+    ) -> float | None:
         """The mean over backbones, or of that over data sets; the same ones for all conditions."""
         if dataset == ALL:
             each = [self._average(run, aps, condition, data.name) for data in run.datasets]
             return None if None in each else mean(each)
         means = self._means(run, aps, condition, dataset)
-        trials = {condition.trial for condition in self.conditions}
-        whole = [name for name in means if trials <= set(aps[dataset, name])]
+        variants = {condition.variant for condition in self.conditions}
+        whole = [name for name in means if variants <= set(aps[dataset, name])]
         return mean([means[name] for name in whole or means])
 
 
-def _datasets(run: Opened) -> Iterator[tuple[str, str]]:
+def _datasets(run: FinishedRun) -> Iterator[tuple[str, str]]:
     """(our name, the paper's name) of the run's data sets, the paper's others, the average.
 
     Averages are over data sets; the paper's stands beside ours where it is of the same three.
@@ -167,7 +179,7 @@ def _datasets(run: Opened) -> Iterator[tuple[str, str]]:
 
 
 def _difference(
-    run: Opened, dataset: str, ours: float | None, theirs: float | None
+    run: FinishedRun, dataset: str, ours: float | None, theirs: float | None
 ) -> float | None:
     """The paper's figures are means over nine backbones: other means cannot be compared."""
     own = [data.name for data in run.datasets if dataset in (data.name, ALL)]
@@ -175,38 +187,38 @@ def _difference(
 
 
 def _debias() -> Iterator[Condition]:
-    for compound, plain, full in ((False, ZSCLIP, DEBIASED), (True, Trial(debias=False), SPARC)):
-        for debias, trial in ((False, plain), (True, full)):
+    for compound, plain, full in ((False, ZSCLIP, DEBIASED), (True, Variant(debias=False), SPARC)):
+        for debias, variant in ((False, plain), (True, full)):
             figures = paper.ablation_figures("debias_ablation", compound=compound, debias=debias)
-            yield Condition((_yes(compound), "full" if debias else "no debias"), trial, figures)
+            yield Condition((_yes(compound), "full" if debias else "no debias"), variant, figures)
         for level in ("centre", "none"):
             strategy = "max-variance" if compound else "singleton"
             method = Method(strategy, merge=compound, image_debias=level)  # type: ignore[arg-type]
-            yield Condition((_yes(compound), f"{level} (image), prompts"), Trial(method))
+            yield Condition((_yes(compound), f"{level} (image), prompts"), Variant(method))
 
 
 def _rank_fusion() -> Iterator[Condition]:
     for merged in (False, True):
         for k in range(1, HIGHEST + 1):
-            yield Condition((f"{k}max", _yes(merged)), Trial(Method("kmax", k, merged)))
+            yield Condition((f"{k}max", _yes(merged)), Variant(Method("kmax", k, merged)))
         for k in range(1, HIGHEST + 1):
-            yield Condition((f"mean>={k}", _yes(merged)), Trial(Method("mean", k, merged)))
-        yield Condition(("maxVariance", _yes(merged)), Trial(Method(merge=merged)))
+            yield Condition((f"mean>={k}", _yes(merged)), Variant(Method("mean", k, merged)))
+        yield Condition(("maxVariance", _yes(merged)), Variant(Method(merge=merged)))
         yield Condition(("singleton", _yes(merged)), DEBIASED)
 
 
 def _random_prompts() -> Iterator[Condition]:
     rows = (
         (("none", "none"), DEBIASED, None, None),
-        (("random", "SPARC"), Trial(prompts=RANDOM), "randomized", "sparc"),
-        (("random", "mean>=1"), Trial(MEAN, RANDOM), "randomized", "mean"),
+        (("random", "SPARC"), Variant(prompts=RANDOM), "randomized", "sparc"),
+        (("random", "mean>=1"), Variant(MEAN, RANDOM), "randomized", "mean"),
         (("co-occurring", "SPARC"), SPARC, "cooccurrence", "sparc"),
     )
-    for cells, trial, compound, fusion in rows:
+    for cells, variant, compound, fusion in rows:
         figures = paper.ablation_figures(
             "randomized_prompt_ablation", compound=compound, fusion=fusion
         )
-        yield Condition(cells, trial, figures)
+        yield Condition(cells, variant, figures)
 
 
 def _composition() -> Iterator[Condition]:
@@ -224,7 +236,7 @@ def _composition() -> Iterator[Condition]:
             # The paper has no row of all prompts under the mean.
             figures = {} if more and fusion == "mean" else paper.ablation_figures(table, **cells)
             shown = ("all" if pairs == "all" else "co-occurring", _yes(more), _fusion(fusion))
-            yield Condition(shown, Trial(method, prompts), figures)
+            yield Condition(shown, Variant(method, prompts), figures)
 
 
 def _templates() -> Iterator[Condition]:
@@ -235,8 +247,8 @@ def _templates() -> Iterator[Condition]:
     yield Condition(("none", "no"), DEBIASED, figures(None))
     for word in TEMPLATES:
         told = f"A {word} B"
-        yield Condition((told, "no"), Trial(prompts=in_template(word)), figures(told))
-    yield Condition((ALL_TEMPLATES, "no"), Trial(prompts=ALL_TEMPLATES), figures(ALL_TEMPLATES))
+        yield Condition((told, "no"), Variant(prompts=in_template(word)), figures(told))
+    yield Condition((ALL_TEMPLATES, "no"), Variant(prompts=ALL_TEMPLATES), figures(ALL_TEMPLATES))
     yield Condition(("A and B", "yes"), SPARC, figures("A and B", more=True))
 
 
@@ -248,33 +260,28 @@ def _fusion(name: str) -> str:
     return {"sparc": "SPARC", "mean": "mean>=1"}[name]
 
 
+debias = Ablation("debias", "What debiasing adds", ("compound", "debias"), tuple(_debias()))
+rank_fusion = Ablation(
+    "rank-fusion", "Strategies of rank fusion", ("strategy", "merge"), tuple(_rank_fusion())
+)
+random_prompts = Ablation(
+    "random-prompts",
+    "Compound prompts beside random texts",
+    ("compound", "fusion"),
+    tuple(_random_prompts()),
+)
+composition = Ablation(
+    "composition",
+    "What the compound prompts are made of",
+    ("pairs", "triplets and descriptive", "fusion"),
+    tuple(_composition()),
+)
+templates = Ablation(
+    "templates",
+    "Templates of pairs",
+    ("template", "triplets and descriptive"),
+    tuple(_templates()),
+)
 ABLATIONS = {
-    ablation.name: ablation
-    for ablation in (
-        Ablation("debias", "What debiasing adds", ("compound", "debias"), tuple(_debias())),
-        Ablation(
-            "rank-fusion",
-            "Strategies of rank fusion",
-            ("strategy", "merge"),
-            tuple(_rank_fusion()),
-        ),
-        Ablation(
-            "random-prompts",
-            "Compound prompts beside random texts",
-            ("compound", "fusion"),
-            tuple(_random_prompts()),
-        ),
-        Ablation(
-            "composition",
-            "What the compound prompts are made of",
-            ("pairs", "triplets and descriptive", "fusion"),
-            tuple(_composition()),
-        ),
-        Ablation(
-            "templates",
-            "Templates of pairs",
-            ("template", "triplets and descriptive"),
-            tuple(_templates()),
-        ),
-    )
+    each.name: each for each in (debias, rank_fusion, random_prompts, composition, templates)
 }

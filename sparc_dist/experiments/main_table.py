@@ -5,17 +5,18 @@ from __future__ import annotations
 from sparc_dist.config import BackboneConfig, DatasetConfig
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars
-from sparc_dist.experiments.laboratory import Laboratory
-from sparc_dist.experiments.opened import Opened
-from sparc_dist.experiments.result import Cell, Result, Table, difference, mean
-from sparc_dist.report.tables import TITLES
+from sparc_dist.experiments.finished_run import FinishedRun
+from sparc_dist.experiments.result import Result, difference, mean
+from sparc_dist.experiments.session import ExperimentSession
+from sparc_dist.runs import TITLES
+from sparc_dist.runs.tables import Cell, Table
 
 COLUMNS = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference")
 
 
-def main_table(laboratory: Laboratory) -> Result:
+def main_table(session: ExperimentSession) -> Result:
     """From the metrics alone."""
-    run = laboratory.run
+    run = session.run
     rows = [row for dataset in run.datasets for row in _rows(run, dataset)]
     found = {(row[0], row[1], row[2]): row for row in rows}
     units = list(dict.fromkeys((row[0], row[1]) for row in rows))
@@ -32,7 +33,7 @@ def main_table(laboratory: Laboratory) -> Result:
     return Result("Main table", Table(COLUMNS, rows), figure, run.remarks())
 
 
-def _rows(run: Opened, dataset: DatasetConfig) -> list[list[Cell]]:
+def _rows(run: FinishedRun, dataset: DatasetConfig) -> list[list[Cell]]:
     """A data set's rows: each backbone's, then those of the average."""
     # Under another method the paper has nothing to compare with.
     printed, rows = paper.dataset_name(dataset) if run.is_sparc else None, []

@@ -9,24 +9,25 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core.contrast import COLUMNS, Example, Histograms
 from sparc_dist.errors import UserError, quoted
+from sparc_dist.experiments.contrast import COLUMNS, Example, Histograms
 from sparc_dist.experiments.figures import SHADES, new_figure
-from sparc_dist.experiments.laboratory import Laboratory
-from sparc_dist.experiments.result import Cell, Result, Table
-from sparc_dist.images import BadImage, decode
-from sparc_dist.layout import DatasetLayout
+from sparc_dist.experiments.result import Result
+from sparc_dist.experiments.session import ExperimentSession
+from sparc_dist.images.decoding import BadImage, decode
 from sparc_dist.pipeline.unit import Unit
+from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.tables import Cell, Table
 
 #: The paper's class; where a data set has none, the one that gains most.
 USUAL = "cat"
 SIDE = 300  # pixels of an example
 
 
-def histograms(laboratory: Laboratory) -> Result:
+def histograms(session: ExperimentSession) -> Result:
     """Where the scores of images with and without a class lie."""
-    unit, index = _chosen(laboratory)
-    found, _ = laboratory.contrast(unit, index)
+    unit, index = _chosen(session)
+    found, _ = session.contrast(unit, index)
     name = unit.data.bank.classes[index]
     rows: list[list[Cell]] = [
         [column, float(low), float(high), int(absent), int(present)]
@@ -49,10 +50,10 @@ def histograms(laboratory: Laboratory) -> Result:
     return Result(title, table, _histograms_figure(found), remarks, summary)
 
 
-def examples(laboratory: Laboratory) -> Result:
+def examples(session: ExperimentSession) -> Result:
     """The pair of images that the first max misorders and the second max puts right."""
-    unit, index = _chosen(laboratory)
-    _, pair = laboratory.contrast(unit, index)
+    unit, index = _chosen(session)
+    _, pair = session.contrast(unit, index)
     name, remarks = unit.data.bank.classes[index], [f"Unit {' × '.join(unit.key)}."]
     if pair is None:
         remarks.append("The second max puts no pair right that the first max misorders.")
@@ -78,10 +79,10 @@ def examples(laboratory: Laboratory) -> Result:
     return Result(f"A pair of images for {quoted(name)}", Table(columns, rows, 2), figure, remarks)
 
 
-def _chosen(laboratory: Laboratory) -> tuple[Unit, int]:
+def _chosen(session: ExperimentSession) -> tuple[Unit, int]:
     """The unit and the class to look at."""
-    unit = laboratory.chosen()[0]
-    bank, label = unit.data.bank, laboratory.options.label
+    unit = session.chosen()[0]
+    bank, label = unit.data.bank, session.options.label
     able = [i for i, columns in enumerate(bank.mentions) if len(columns) > 1]
     if label is not None and label not in bank.classes:
         raise UserError(
@@ -94,7 +95,7 @@ def _chosen(laboratory: Laboratory) -> tuple[Unit, int]:
         )
     if label is not None or USUAL in [bank.classes[i] for i in able]:
         return unit, bank.classes.index(label or USUAL)
-    metrics = laboratory.run.results.metrics[unit.key]
+    metrics = session.run.results.metrics[unit.key]
     before, after = (metrics[method]["AP"] for method in ("debiased", "sparc"))
     known = [i for i in able if after[bank.classes[i]] is not None] or able
     return unit, max(

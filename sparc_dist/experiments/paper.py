@@ -9,9 +9,15 @@ from importlib.resources import files
 from typing import Any
 
 from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
+from sparc_dist.datasets import KINDS
 
-#: The paper's data sets: their names there, by our kind.
-DATASETS = {"coco2014": "COCO", "voc2007": "VOC", "nuswide": "NUSWIDE"}
+#: The paper's data sets: their names there, by our kind, in the paper's order.
+DATASETS = {
+    kind: name
+    for name in ("COCO", "VOC", "NUSWIDE")
+    for kind, known in KINDS.items()
+    if known.paper_name == name
+}
 BACKBONES = tuple(OPENAI)
 
 

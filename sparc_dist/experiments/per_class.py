@@ -6,16 +6,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sparc_dist.experiments.figures import SHADES, new_figure
-from sparc_dist.experiments.laboratory import Laboratory
-from sparc_dist.experiments.opened import Opened
-from sparc_dist.experiments.result import Cell, Result, Table, difference, mean
+from sparc_dist.experiments.finished_run import FinishedRun
+from sparc_dist.experiments.result import Result, difference, mean
+from sparc_dist.experiments.session import ExperimentSession
+from sparc_dist.runs.tables import Cell, Table
 
 COLUMNS = ("data set", "class", "ZSCLIP AP (%)", "debiased AP (%)", "SPARC AP (%)", "gain")
 
 
-def per_class(laboratory: Laboratory) -> Result:
+def per_class(session: ExperimentSession) -> Result:
     """From the metrics alone; the gain is SPARC's over ZSCLIP."""
-    run = laboratory.run
+    run = session.run
     rows = [row for dataset in run.datasets for row in _rows(run, dataset.name)]
     gains = [row[5] for row in rows if isinstance(row[5], float)]
     risen = sum(gain > 0 for gain in gains)
@@ -23,7 +24,7 @@ def per_class(laboratory: Laboratory) -> Result:
     return Result("AP of each class", Table(COLUMNS, rows), _figure(run, rows), remarks)
 
 
-def _rows(run: Opened, dataset: str) -> list[list[Cell]]:
+def _rows(run: FinishedRun, dataset: str) -> list[list[Cell]]:
     """The largest gain first; classes without a positive last."""
     metrics = [run.results.metrics[dataset, b.name] for b in run.backbones(dataset)]
     rows: list[list[Cell]] = []
@@ -36,7 +37,7 @@ def _rows(run: Opened, dataset: str) -> list[list[Cell]]:
     return sorted(rows, key=lambda row: -row[5] if isinstance(row[5], float) else np.inf)
 
 
-def _figure(run: Opened, rows: list[list[Cell]]) -> Figure:
+def _figure(run: FinishedRun, rows: list[list[Cell]]) -> Figure:
     """ZSCLIP's AP and SPARC's of each class, a line between them; a panel a data set."""
     names = [dataset.name for dataset in run.datasets]
     parts = [[row for row in rows if row[0] == name and row[5] is not None] for name in names]

@@ -6,16 +6,17 @@ from functools import partial
 
 from sparc_dist.core.average_precision import mean_average_precision
 from sparc_dist.core.fusion import Method
-from sparc_dist.core.trials import STORED, ZSCLIP, Trial, Trials
+from sparc_dist.core.variants import STORED, ZSCLIP, Variant, Variants
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars
-from sparc_dist.experiments.laboratory import Laboratory, Options
-from sparc_dist.experiments.opened import Opened
-from sparc_dist.experiments.result import Cell, Result, Table, difference
-from sparc_dist.pipeline.looks import plugged_in
-from sparc_dist.pipeline.trials import try_all
+from sparc_dist.experiments.finished_run import FinishedRun
+from sparc_dist.experiments.result import Result, difference
+from sparc_dist.experiments.score_view import plugged_in
+from sparc_dist.experiments.session import ExperimentSession, Options
+from sparc_dist.experiments.variant_passes import evaluate_variants
+from sparc_dist.external_scores.plug_in import METHODS
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.plug_in import METHODS
+from sparc_dist.runs.tables import Cell, Table
 
 #: What the paper calls the methods.
 PRINTED = {"tagclip": "TagCLIP", "tai-dpt": "TaI-DPT", "comc": "CoMC"}
@@ -25,9 +26,9 @@ COLUMNS = (
 )
 
 
-def plug_in(laboratory: Laboratory) -> Result:
+def plug_in(session: ExperimentSession) -> Result:
     """The mAP of the scores alone, and with SPARC on top."""
-    run, options = laboratory.run, laboratory.options
+    run, options = session.run, session.options
     remarks: list[str] = []
     rows: list[list[Cell]] = []
     if options.scores is None:
@@ -37,7 +38,7 @@ def plug_in(laboratory: Laboratory) -> Result:
             "or CoMC's."
         )
     else:
-        own, remarks = laboratory.of_each(laboratory.chosen(), partial(_row, run, options))
+        own, remarks = session.of_each(session.chosen(), partial(_row, run, options))
         rows += own.values()
         remarks += [f"Images without scores in {options.scores} are left out."]
     rows += _printed()
@@ -51,15 +52,16 @@ def plug_in(laboratory: Laboratory) -> Result:
     return Result("SPARC on top of other methods", table, bars(labels, series, "mAP (%)"), remarks)
 
 
-def _row(run: Opened, options: Options, unit: Unit) -> list[Cell]:
+def _row(run: FinishedRun, options: Options, unit: Unit) -> list[Cell]:
     """Images, alone, with SPARC, gain; and what the paper has of that method on that data set."""
     name = options.method
-    looks, found = plugged_in(unit, str(options.scores), name)
-    with_sparc = Trial(Method(image_debias=METHODS[name].image_debias))
-    trials = Trials((ZSCLIP, with_sparc), {STORED: unit.data.bank.mentions})
-    aps = try_all(unit, trials, looks)
+    view, found = plugged_in(unit, str(options.scores), name)
+    with_sparc = Variant(Method(image_debias=METHODS[name].image_debias))
+    variants = Variants((ZSCLIP, with_sparc), {STORED: unit.data.bank.mentions})
+    aps = evaluate_variants(unit, variants, view)
     alone, on_top = (
-        mean_average_precision(aps[trial], run.config.empty_class) for trial in (ZSCLIP, with_sparc)
+        mean_average_precision(aps[variant], run.config.empty_class)
+        for variant in (ZSCLIP, with_sparc)
     )
     printed = PRINTED.get(name, name)
     theirs = _paper(unit, printed)

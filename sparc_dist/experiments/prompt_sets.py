@@ -8,12 +8,12 @@ from typing import get_args
 
 import numpy as np
 
+from sparc_dist.config import PairTemplate
 from sparc_dist.core.order_statistics import Mentions, mentions_of
-from sparc_dist.core.trials import STORED
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.compound import (
+from sparc_dist.core.variants import STORED
+from sparc_dist.prompts import (
     CompoundPrompt,
-    PairTemplate,
+    PromptBank,
     all_pairs,
     from_sets,
     in_templates,

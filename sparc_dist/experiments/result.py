@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-Cell = str | int | float | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of cells. digits: how many people want to see of a number behind its point."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    digits: int = 1
-
-    def to_csv(self) -> str:
-        """Every bit of every number."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(["" if cell is None else cell for cell in row] for row in self.rows)
-        return out.getvalue()
-
-    def to_markdown(self) -> str:
-        """Numbers as people read them, at the right."""
-        numeric = [
-            any(isinstance(row[i], int | float) for row in self.rows)
-            for i in range(len(self.columns))
-        ]
-        lines = [
-            _line(map(_plain, self.columns)),
-            _line(["---:" if right else "---" for right in numeric]),
-        ]
-        lines += [_line([self._shown(cell) for cell in row]) for row in self.rows]
-        return "\n".join(lines) + "\n"
-
-    def _shown(self, cell: Cell) -> str:
-        if isinstance(cell, float):
-            return f"{cell:.{self.digits}f}"
-        return "–" if cell is None else _plain(str(cell))
+from sparc_dist.runs.tables import Table
 
 
 @dataclass(frozen=True)
@@ -77,12 +40,3 @@ def mean(values: Sequence[float | None]) -> float | None:
     """Of the values that are known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _plain(text: str) -> str:
-    """Without what would end a cell."""
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from sparc_dist.core.theory import (
+from sparc_dist.experiments.figures import LINES, new_figure
+from sparc_dist.experiments.result import Result
+from sparc_dist.experiments.session import ExperimentSession
+from sparc_dist.runs.tables import Cell, Table
+from sparc_dist.theory.theorems import (
     EXAMPLES,
     LARGEST_ENUMERATED,
     Setting,
@@ -16,9 +20,6 @@ from sparc_dist.core.theory import (
     win_rate_difference,
     win_rates,
 )
-from sparc_dist.experiments.figures import LINES, new_figure
-from sparc_dist.experiments.laboratory import Laboratory
-from sparc_dist.experiments.result import Cell, Result, Table
 
 M = range(2, 61)
 SIMULATED = (2, 4, 8, 16, 32, 60)
@@ -29,7 +30,7 @@ COLUMNS = (
 )
 
 
-def theory(laboratory: Laboratory) -> Result:
+def theory(session: ExperimentSession) -> Result:
     """The paper's example; it needs nothing of the run but a place to lie."""
     table = Table(COLUMNS, [row for setting in EXAMPLES for row in _rows(setting)], digits=4)
     points: list[list[Cell]] = []

@@ -19,8 +19,8 @@ from ray.exceptions import RayError
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
-from sparc_dist.filesystems import FORWARDED
-from sparc_dist.plan import Capacity
+from sparc_dist.planning import Capacity
+from sparc_dist.storage import FORWARDED
 
 SECONDS_TO_ANSWER = 10
 SECONDS_BETWEEN_LOOKS = 2
@@ -91,6 +91,11 @@ def _silent_stderr() -> Iterator[None]:
         os.close(kept)
 
 
+def address() -> str:
+    """Returns the address at which other processes join the cluster."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def capacity() -> Capacity:
     """What the cluster has now."""
     has = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -110,7 +115,7 @@ def capacity() -> Capacity:
 
 
 @contextmanager
-def asked(resources: ResourcesConfig) -> Iterator[Capacity]:
+def request_workers(resources: ResourcesConfig) -> Iterator[Capacity]:
     """What there is to plan with: what the cluster has, or will have because we ask for it.
 
     An autoscaling cluster may start without a single worker. Once one of each kind has come the
@@ -127,7 +132,7 @@ def asked(resources: ResourcesConfig) -> Iterator[Capacity]:
     asking.start()
     try:
         _wait_for_workers(wanted, resources.no_progress_seconds)
-        yield grown(capacity(), wanted)
+        yield scaled_capacity(capacity(), wanted)
     finally:
         over.set()
         asking.join()
@@ -141,7 +146,7 @@ def _ask(wanted: Capacity, over: Event) -> None:
     request_resources(0, [])
 
 
-def grown(has: Capacity, wanted: Capacity) -> Capacity:
+def scaled_capacity(has: Capacity, wanted: Capacity) -> Capacity:
     """What there will be once all that is wanted has come, in nodes like those that are there."""
     cpus, gpus = max(has.cpus, wanted.cpus), max(has.gpus, wanted.gpus)
     times = max(cpus / has.cpus if has.cpus else 1, gpus / has.gpus if has.gpus else 1)

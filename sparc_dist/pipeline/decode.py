@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.filesystems import retries
-from sparc_dist.layout import DatasetLayout
-from sparc_dist.pipeline.telling import telling
-from sparc_dist.pixels import decode_shard
-from sparc_dist.shards import ERRORS
+from sparc_dist.images.reading import decode_shard
+from sparc_dist.pipeline.steps import errors_as_rows
+from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.shards import ERRORS
+from sparc_dist.storage import retries
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class DecodeShard:
     dataset: DatasetLayout
     sizes: Mapping[str, int]
 
-    @telling
+    @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row {shard, backbones} to the same with image_ids, pixels, errors and so on."""
         start, before = time.perf_counter(), retries()

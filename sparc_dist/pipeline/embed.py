@@ -9,12 +9,10 @@ from typing import Any
 import ray
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.pipeline.score import device
-from sparc_dist.pipeline.telling import failure_of
-from sparc_dist.pipeline.waiting import result
-from sparc_dist.plan import Scorers
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.embeddings import TextEmbeddings
+from sparc_dist.errors import explain
+from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.planning import Scorers
+from sparc_dist.prompts import PromptBank, TextEmbeddings
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def embed_prompts(
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
     for job in jobs:
-        own, told = result(job, limit, what)
+        own, told = get_with_timeout(job, limit, what)
         texts |= own
         facts |= told
     return EmbeddedPrompts(
@@ -69,20 +67,20 @@ def _embed_prompts(
     backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers
 ) -> tuple[dict[str, TextEmbeddings], dict[str, Loaded | str]]:
     """One backbone after the other, so that a worker holds one at a time."""
-    import torch  # here and not above: the driver needs none of it
+    # Here and not above: the driver does not load torch.
+    from sparc_dist.backbones.devices import pick_device
+    from sparc_dist.backbones.models import Backbone
 
-    from sparc_dist.backbones import Backbone
-
-    torch.set_num_threads(scorers.threads)
+    device = pick_device(scorers.gpus, scorers.threads)
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
     for config in backbones:
         try:
-            backbone = Backbone(config, device(scorers))
+            backbone = Backbone(config, device)
             texts[config.name] = backbone.embed(bank)
             facts[config.name] = Loaded(
                 backbone.image_size, backbone.weights_sha256(), backbone.device.type
             )
         except Exception as error:  # what is wrong with one is not the others' fault
-            facts[config.name] = failure_of(config.name, error)
+            facts[config.name] = explain(error, f"Backbone {config.name}")
     return texts, facts

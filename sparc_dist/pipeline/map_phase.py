@@ -11,11 +11,11 @@ import ray
 import ray.data
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.layout import DatasetLayout
 from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.score import ScoreShard
 from sparc_dist.pipeline.write import Target, WriteShard
-from sparc_dist.plan import Scorers
+from sparc_dist.planning import Scorers
+from sparc_dist.runs import DatasetLayout
 
 
 @dataclass(frozen=True)

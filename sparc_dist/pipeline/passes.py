@@ -11,22 +11,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 
-from sparc_dist.filesystems import retries
-from sparc_dist.layout import shard_groups
-from sparc_dist.pipeline.waiting import result, stalled
+from sparc_dist.pipeline.waiting import get_with_timeout, stalled
+from sparc_dist.runs import shard_groups
+from sparc_dist.storage import retries
 
 FAN_IN = 16
 
-#: Called with the name of a pass when it starts, and with the images of each finished group.
-Watch = Callable[[str, int], None]
+
+class Watch(Protocol):
+    """Follows the progress of passes."""
+
+    def start(self, stage: str, images: int, done: int = 0) -> None:
+        """A pass over ``images`` images begins, ``done`` of which were done earlier."""
+        ...
+
+    def advance(self, stage: str, images: int) -> None:
+        """So many more images of a pass are done."""
+        ...
 
 
 @dataclass(frozen=True)
-class Group:
+class ShardGroup:
     """Neighbouring shards. key: a hash of all that decides its states."""
 
     number: int
@@ -50,7 +59,7 @@ class Passes:
 
     def merged(self, stage: str, watch: Watch, work: Callable[..., Any], *arguments: Any) -> Any:
         """``work(group, *arguments)`` on every group, merged with ``+``: a reference to the sum."""
-        watch(stage, 0)
+        watch.start(stage, sum(self.images))
         return self.merged_over(self.groups(), stage, watch, work, *arguments)
 
     def merged_over(
@@ -70,14 +79,13 @@ class Passes:
         }
         for facts in self._finished([facts for _, facts in jobs], stage):
             self.retries += ray.get(facts)  # raises what the task raised
-            if sizes[facts]:  # a group without one good image; 0 would begin the pass anew
-                watch(stage, sizes[facts])
+            watch.advance(stage, sizes[facts])
         states = [state for state, _ in jobs]
         while len(states) > 1:
             chunks = [states[i : i + FAN_IN] for i in range(0, len(states), FAN_IN)]
             states = [merge.remote(*chunk) for chunk in chunks]
         # Here the sum is waited for without bringing it to the driver.
-        result(remote(_exists).remote(states[0]), self.limit, f"Merging {stage}")
+        get_with_timeout(remote(_exists).remote(states[0]), self.limit, f"Merging {stage}")
         return states[0]
 
     def each(self, stage: str, work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -88,10 +96,10 @@ class Passes:
             continue
         return jobs
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ShardGroup]:
         """The groups of its shards."""
         return [
-            Group(number, shards, f"{self.key}:{shards.start}:{shards.stop}")
+            ShardGroup(number, shards, f"{self.key}:{shards.start}:{shards.stop}")
             for number, shards in enumerate(shard_groups(len(self.images)))
         ]
 
@@ -110,9 +118,14 @@ class Passes:
                     ray.cancel(reference)
 
 
-def remote(work: Callable[..., Any], returns: int = 1) -> Any:
-    """A Ray task with one CPU, and so one BLAS thread: its sums are the same everywhere."""
-    return ray.remote(num_cpus=1, num_returns=returns)(work)
+def remote(work: Callable[..., Any], returns: int = 1, cpus: int = 1) -> Any:
+    """Returns a Ray task; with one CPU it has one BLAS thread, so sums are reproducible."""
+    return ray.remote(num_cpus=cpus, num_returns=returns)(work)
+
+
+def share(value: Any) -> Any:
+    """Puts a value into Ray's object store, once for all tasks; returns a reference to it."""
+    return ray.put(value)
 
 
 def total(states: Iterable[Any]) -> Any:
@@ -127,7 +140,7 @@ def _do(work: Callable[..., Any], part: Any, *arguments: Any) -> tuple[Any, int]
     return state, retries() - before
 
 
-def _call(work: Callable[..., Any], group: Group, *arguments: Any) -> Any:
+def _call(work: Callable[..., Any], group: ShardGroup, *arguments: Any) -> Any:
     return work(group, *arguments)
 
 

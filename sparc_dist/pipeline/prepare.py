@@ -9,12 +9,11 @@ import ray
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import class_names, open_source, write_images
-from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.datasets import class_names, dataset_bank, open_source, write_images
 from sparc_dist.errors import UserError
-from sparc_dist.layout import DatasetLayout
-from sparc_dist.pipeline.waiting import result
-from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.prompts import PromptBank
+from sparc_dist.runs import DatasetLayout
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def prepare(
     dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
 ) -> Prepared:
     """Write what is missing of images.parquet, prompts.parquet and their marker."""
-    facts = storage.read_own_json(layout.marker)
+    facts = storage.read_json_if_exists(layout.marker)
     if facts is None:
         facts = _prepare(dataset, layout, shard_size, limit)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
@@ -60,11 +59,11 @@ def _prepare(
         # The endpoint's key is in the driver's environment and must not travel.
         bank, notes = dataset_bank(dataset, layout)
     else:
-        bank, notes = result(
+        bank, notes = get_with_timeout(
             task(dataset_bank).remote(dataset, layout), limit, "Making the prompts"
         )
     listed = task(_write_images).remote(dataset, layout, shard_size)
-    counts, found = result(listed, limit, f"Listing the images of {dataset.name}")
+    counts, found = get_with_timeout(listed, limit, f"Listing the images of {dataset.name}")
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from sparc_dist import states, storage
+from sparc_dist import storage
 from sparc_dist.core.average_precision import (
     EmptyClass,
     Positives,
@@ -25,12 +25,12 @@ from sparc_dist.core.average_precision import (
 )
 from sparc_dist.core.fusion import Fusion, Method
 from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
-from sparc_dist.fusion_file import write_fusion
-from sparc_dist.layout import STAGES
-from sparc_dist.pipeline.passes import Group, Passes, Watch, remote, total
-from sparc_dist.pipeline.waiting import result
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.shards import METHODS, UnitShards, final_table
+from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, remote, total
+from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.prompts import PromptBank
+from sparc_dist.runs import METHODS, STAGES, UnitShards, reduce_checkpoints
+from sparc_dist.runs.fusion_file import write_fusion
+from sparc_dist.runs.shards import final_table
 
 
 @dataclass
@@ -75,7 +75,7 @@ class ReducePhase:
         """Count what reaches the positives: AP per class and mAP of the three methods."""
         reached = self._merged(REACHED, watch, positives)
         summary = remote(_summary).remote(positives, reached, self.bank.classes, empty_class)
-        found: dict[str, Any] = result(summary, self.limit, "The last step of the mAP")
+        found: dict[str, Any] = get_with_timeout(summary, self.limit, "The last step of the mAP")
         return found
 
     def damaged(self) -> list[int]:
@@ -97,36 +97,36 @@ class Pass:
     work: Callable[..., tuple[Any, list[str]]]
 
 
-def _kept(step: Pass, shards: UnitShards, group: Group, *arguments: Any) -> Any:
+def _kept(step: Pass, shards: UnitShards, group: ShardGroup, *arguments: Any) -> Any:
     """A pass over a group, or what is kept of an earlier one."""
     url = shards.unit.state(step.stage, group.number)
-    kept = states.load(url, group.key, step.kind)
+    kept = reduce_checkpoints.load(url, group.key, step.kind)
     if kept is not None and _are_there(shards, group, kept[1]):
         return kept[0]
     state, hashes = step.work(shards, group, *arguments)
-    states.save(url, group.key, state, hashes)
+    reduce_checkpoints.save(url, group.key, state, hashes)
     return state
 
 
-def _are_there(shards: UnitShards, group: Group, hashes: Sequence[str]) -> bool:
+def _are_there(shards: UnitShards, group: ShardGroup, hashes: Sequence[str]) -> bool:
     """Whether the final scores that a pass wrote are still as it wrote them."""
     return all(
         shards.has_final(shard, sha256) for shard, sha256 in zip(group.shards, hashes, strict=False)
     )
 
 
-def _damaged(group: Group, shards: UnitShards) -> list[int]:
+def _damaged(group: ShardGroup, shards: UnitShards) -> list[int]:
     return [shard for shard in group.shards if shards.damaged(shard)]
 
 
 def _prompt_states(
-    shards: UnitShards, group: Group, method: Method
+    shards: UnitShards, group: ShardGroup, method: Method
 ) -> tuple[PromptState, list[str]]:
     return total(PromptState.of(shards.scores(i)[1], method) for i in group.shards), []
 
 
 def _rank_states(
-    shards: UnitShards, group: Group, prompts: PromptState, mentions: Any, method: Method
+    shards: UnitShards, group: ShardGroup, prompts: PromptState, mentions: Any, method: Method
 ) -> tuple[RankState, list[str]]:
     parts = (
         RankState.of(shards.scores(i)[1], prompts.moments, mentions, method) for i in group.shards
@@ -142,11 +142,13 @@ def _finish(
     shards: UnitShards,
 ) -> Fusion:
     fusion = finish(prompts, ranks, bank.mentions, method)
-    write_fusion(shards.unit.fusion, fusion, bank)
+    write_fusion(shards.unit.fusion, fusion, bank.classes, bank.sha256)
     return fusion
 
 
-def _final_scores(shards: UnitShards, group: Group, fusion: Fusion) -> tuple[Positives, list[str]]:
+def _final_scores(
+    shards: UnitShards, group: ShardGroup, fusion: Fusion
+) -> tuple[Positives, list[str]]:
     positives, hashes = [], []
     for shard in group.shards:
         ids, scores = shards.scores(shard)
@@ -160,8 +162,12 @@ def _final_scores(shards: UnitShards, group: Group, fusion: Fusion) -> tuple[Pos
     return total(positives), hashes
 
 
-def _reached(shards: UnitShards, group: Group, positives: Positives) -> tuple[Reached, list[str]]:
-    made = states.load(shards.unit.state(FINAL.stage, group.number), group.key, FINAL.kind)
+def _reached(
+    shards: UnitShards, group: ShardGroup, positives: Positives
+) -> tuple[Reached, list[str]]:
+    made = reduce_checkpoints.load(
+        shards.unit.state(FINAL.stage, group.number), group.key, FINAL.kind
+    )
     hashes = made[1] if made else [""] * len(group.shards)
 
     def shard_state(shard: int, sha256: str) -> Reached:

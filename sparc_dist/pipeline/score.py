@@ -13,13 +13,13 @@ import ray
 from numpy.typing import NDArray
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.errors import UserError
-from sparc_dist.pipeline.telling import failure_of, telling
-from sparc_dist.plan import Scorers
+from sparc_dist.errors import UserError, explain
+from sparc_dist.pipeline.steps import errors_as_rows
+from sparc_dist.planning import Scorers
 
 if TYPE_CHECKING:
-    from sparc_dist.backbones import Scorer
-    from sparc_dist.prompts.embeddings import TextEmbeddings
+    from sparc_dist.backbones.models import Scorer
+    from sparc_dist.prompts import TextEmbeddings
 
 #: What became of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
@@ -34,17 +34,6 @@ RESULT = pa.struct(
 )
 
 
-def device(scorers: Scorers) -> str:
-    """On a worker: its GPU if it holds a share of one, else the CPU.
-
-    Ray shows a worker only its own GPUs, so "cuda" is always the right one. A cluster may declare
-    GPUs that torch cannot use; the metrics then say that the CPU did the work.
-    """
-    import torch  # here and not above: the driver, which hands this module around, needs none of it
-
-    return "cuda" if scorers.gpus and torch.cuda.is_available() else "cpu"
-
-
 class ScoreShard:
     """An actor that holds the models of a group and scores one shard after the other."""
 
@@ -56,23 +45,23 @@ class ScoreShard:
         scorers: Scorers,
     ) -> None:
         """``texts``: a reference to TextEmbeddings by backbone, as embed_prompts gives it."""
-        import torch
+        # Only a worker with models loads torch: it takes seconds and much memory.
+        from sparc_dist.backbones.devices import pick_device
+        from sparc_dist.backbones.models import Backbone, Scorer
 
-        from sparc_dist.backbones import Backbone, Scorer
-
-        torch.set_num_threads(scorers.threads)
+        device = pick_device(scorers.gpus, scorers.threads)
         self._batch_size = batch_size
         self._scorers: dict[str, Scorer] = {}
         self._failures: dict[str, str] = {}
         embedded: dict[str, TextEmbeddings] = ray.get(texts)
         for config in backbones:
             try:
-                backbone = Backbone(config, device(scorers))
+                backbone = Backbone(config, device)
                 self._scorers[config.name] = Scorer(backbone, embedded[config.name])
             except Exception as error:  # said with every shard: an actor's last words are lost
-                self._failures[config.name] = failure_of(config.name, error)
+                self._failures[config.name] = explain(error, f"Backbone {config.name}")
 
-    @telling
+    @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row of DecodeShard to one row with results in place of pixels."""
         count = len(batch["image_ids"][0])
@@ -105,7 +94,7 @@ class ScoreShard:
             # One shard tells how far scores are from float32; the first, for every run has it.
             told = scorer.difference(own, self._batch_size) if shard == 0 else None
         except Exception as error:
-            self._failures[name] = failure_of(name, error)
+            self._failures[name] = explain(error, f"Backbone {name}")
             return {"backbone": name, "failure": self._failures[name]}
         return {
             "backbone": name,

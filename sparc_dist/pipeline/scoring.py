@@ -10,12 +10,12 @@ from sparc_dist.pipeline.embed import embed_prompts
 from sparc_dist.pipeline.map_phase import MapPhase
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.write import Target
-from sparc_dist.plan import Group
+from sparc_dist.planning import BackboneGroup
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def score_group(group: Group, units: Sequence[Unit]) -> dict[str, str]:
+def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     """Score what is missing of the units of a data set; gives failures by backbone."""
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
@@ -62,7 +62,7 @@ def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int
 
 def _run(
     phase: MapPhase,
-    group: Group,
+    group: BackboneGroup,
     units: dict[str, Unit],
     todo: dict[str, list[int]],
     limit: float,
@@ -79,7 +79,7 @@ def _run(
     failures: dict[str, str] = {}
     for row in phase.run(dict(sorted(rows.items())), group.scorers, group.decoders, limit):
         for name in row.done:
-            units[name].stages.watch("scoring", units[name].data.sizes[row.shard])
+            units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
             units[name].stages.errors(row.errors)
         failures = {**row.failures, **failures}
         if len(failures) == len(units):

@@ -19,7 +19,6 @@ class Stages:
 
     dataset: str
     backbone: str
-    images: int
     every: float = 5.0
     seconds: dict[str, float] = field(default_factory=dict)
     worked: dict[str, int] = field(default_factory=dict)
@@ -33,10 +32,8 @@ class Stages:
         self._started = time.monotonic()
         self.worked[stage] = 0
 
-    def watch(self, stage: str, images: int) -> None:
-        """Images of a stage are done; 0 images begin it."""
-        if not images:
-            self.start(stage, self.images)
+    def advance(self, stage: str, images: int) -> None:
+        """Counts images of a stage that are done."""
         if images and self._progress:
             self._progress.add(images)
         self.worked[stage] += images

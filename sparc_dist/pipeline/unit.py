@@ -9,14 +9,12 @@ from typing import Any
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, Config
 from sparc_dist.errors import UserError
-from sparc_dist.layout import UnitLayout
-from sparc_dist.markers import Scoring, Tally
 from sparc_dist.pipeline.embed import Loaded
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.shards import METHODS, UnitShards
+from sparc_dist.runs import METHODS, MarkerSummary, Provenance, UnitLayout, UnitShards
 
 MOST_REASONS = 20  # of errors that the report tells apart
 
@@ -32,11 +30,11 @@ class Unit:
     data: Prepared
     backbone: BackboneConfig
     damaged: list[int] = field(default_factory=list)
-    _scored_by: set[Scoring] = field(default_factory=set)
+    _scored_by: set[Provenance] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.backbone = self.backbone.sized(self.data.config.resnet_size)
-        self.stages = Stages(*self.key, images=self.data.images)
+        self.stages = Stages(*self.key)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -76,22 +74,21 @@ class Unit:
         self._scored_by = self._tally().scorings
         self._check_same("weights", loaded.weights_sha256)
 
-    def scoring(self, loaded: Loaded) -> Scoring:
+    def scoring(self, loaded: Loaded) -> Provenance:
         """By what the shards ``todo`` are scored; refuses what would not fit the others."""
         self._check_same("weights", loaded.weights_sha256)
-        return Scoring(
+        return Provenance(
             loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256, loaded.device
         )
 
     def reduce(self) -> dict[str, Any]:
         """Final scores, fusion and metrics to storage, from complete scores; gives the metrics."""
         tally = self._complete_tally()
-        self.stages.images = sum(tally.images)
         phase = self._phase(tally)
-        positives = phase.score(phase.fit(self.stages.watch), self.stages.watch)
+        positives = phase.score(phase.fit(self.stages), self.stages)
         summary: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
         if self.data.labelled:
-            summary = phase.evaluate(positives, self.config.empty_class, self.stages.watch)
+            summary = phase.evaluate(positives, self.config.empty_class, self.stages)
         metrics = {
             **summary,
             **_facts(tally),
@@ -112,10 +109,10 @@ class Unit:
         count = len(self.damaged)
         self.stages.say(f"{count} shards are not what was written; they are scored again")
 
-    def _tally(self) -> Tally:
-        return Tally.of(self.layout, len(self.data.sizes))
+    def _tally(self) -> MarkerSummary:
+        return MarkerSummary.of(self.layout, len(self.data.sizes))
 
-    def _complete_tally(self) -> Tally:
+    def _complete_tally(self) -> MarkerSummary:
         tally = self._tally()
         if tally.missing:
             raise UserError(
@@ -130,8 +127,8 @@ class Unit:
             )
         return tally
 
-    def _phase(self, tally: Tally) -> ReducePhase:
-        method, limit = self.config.method.method(), self.config.resources.no_progress_seconds
+    def _phase(self, tally: MarkerSummary) -> ReducePhase:
+        method, limit = self.config.method, self.config.resources.no_progress_seconds
         return ReducePhase(self.shards, self.data.bank, method, tally.images, tally.key, limit)
 
     def _check_same(self, what: str, sha256: str) -> None:
@@ -143,7 +140,7 @@ class Unit:
             )
 
 
-def _facts(tally: Tally) -> dict[str, Any]:
+def _facts(tally: MarkerSummary) -> dict[str, Any]:
     """Of metrics.json: how many images were scored, by what, and why the others were not."""
     images = sum(tally.images)
     reasons: Sequence[tuple[str, int]] = sorted(

@@ -10,7 +10,7 @@ from ray.exceptions import GetTimeoutError
 from sparc_dist.errors import UserError
 
 
-def result(reference: Any, limit: float, what: str) -> Any:
+def get_with_timeout(reference: Any, limit: float, what: str) -> Any:
     """The value of a reference; after ``limit`` seconds an error that says what is missing."""
     try:
         return ray.get(reference, timeout=limit)

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from sparc_dist.core.debias import Scores
 from sparc_dist.errors import UserError
-from sparc_dist.filesystems import retries
-from sparc_dist.layout import UnitLayout
-from sparc_dist.markers import Scoring
-from sparc_dist.pipeline.telling import telling
-from sparc_dist.shards import scores_table, write_shard
+from sparc_dist.pipeline.steps import errors_as_rows
+from sparc_dist.runs import Provenance, UnitLayout
+from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.storage import retries
 
 FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 
@@ -26,7 +25,7 @@ class Target:
     """Where a unit's scores go, and by what they were made."""
 
     unit: UnitLayout
-    scoring: Scoring
+    scoring: Provenance
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class WriteShard:
 
     targets: Mapping[str, Target]
 
-    @telling
+    @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
         """One row of ScoreShard to one row {shard, done, failures, errors}."""
         (row,) = batch.to_pylist()

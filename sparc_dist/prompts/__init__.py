@@ -1,1 +1,39 @@
-"""What the model is asked: the prompt bank, where compound prompts come from, who is mentioned."""
+"""Prompts: the bank of a data set, where its prompts come from, which classes they mention.
+
+Belongs here: wording, co-occurrence, matching class names in sentences, language models (``llm``).
+Does not: reading labels (``datasets``), the text tower (``backbones``). Uses: ``runs``, ``config``,
+``storage``, ``core``, ``errors``.
+"""
+
+from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
+from sparc_dist.prompts.builder import BankBuilder
+from sparc_dist.prompts.compound import (
+    CompoundPrompt,
+    Cooccurrence,
+    all_pairs,
+    from_cooccurrence,
+    from_sets,
+    in_templates,
+    pair_prompt,
+    random_prompts,
+)
+from sparc_dist.prompts.embeddings import TextEmbeddings
+from sparc_dist.prompts.matching import ClassMatcher
+from sparc_dist.prompts.summary import summary
+
+__all__ = [
+    "BankBuilder",
+    "ClassMatcher",
+    "CompoundPrompt",
+    "Cooccurrence",
+    "PromptBank",
+    "TextEmbeddings",
+    "all_pairs",
+    "descriptive_prompts",
+    "from_cooccurrence",
+    "from_sets",
+    "in_templates",
+    "pair_prompt",
+    "random_prompts",
+    "summary",
+]

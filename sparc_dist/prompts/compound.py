@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc_dist.config import PairTemplate
+
 Direction = Literal["either", "forward"]
-PairTemplate = Literal["and", "or", "with", "next to", "and not"]
 
 
 @dataclass(frozen=True)

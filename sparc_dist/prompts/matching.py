@@ -8,8 +8,9 @@ up, so that "hot dog" does not mention "dog".
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+
+from sparc_dist.config import words_of
 
 _IRREGULAR = {
     "person": "people",
@@ -99,9 +100,3 @@ class ClassMatcher:
                 if spelt in self._forms:
                     spans.append((-len(spelt), start, stop, self._forms[spelt]))
         return [(start, stop, index) for _, start, stop, index in sorted(spans)]
-
-
-def words_of(text: str) -> list[str]:
-    """Lower-case words: runs of letters and digits of any script, with their marks."""
-    kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text.lower())
-    return "".join(kept).split()

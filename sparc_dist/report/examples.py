@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError
-from sparc_dist.images import BadImage, decode
-from sparc_dist.layout import DatasetLayout, UnitLayout
+from sparc_dist.images.decoding import BadImage, decode
+from sparc_dist.runs import DatasetLayout, UnitLayout
 
 COLUMNS, ROWS, SIDE, LINE, TOP = 6, 2, 150, 17, 3
 PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from sparc_dist.report.tables import TITLES, Results, shown
+from sparc_dist.runs import TITLES, Results
+from sparc_dist.runs.tables import shown
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

@@ -1,17 +1,13 @@
-"""Gathers what the units left and writes the report's files."""
+"""Writes the report's files from what the units left in storage."""
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
-
 from sparc_dist import storage
-from sparc_dist.layout import RunLayout
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.record import read_record
+from sparc_dist.prompts import PromptBank
 from sparc_dist.report.examples import example_sheet
 from sparc_dist.report.page import to_html
-from sparc_dist.report.tables import Results, to_csv, to_markdown
+from sparc_dist.report.tables import to_csv, to_markdown
+from sparc_dist.runs import Results, RunLayout, read_record
 
 
 def write_report(run: str) -> Results:
@@ -20,9 +16,9 @@ def write_report(run: str) -> Results:
     A report that is of these very results is left as it is: no image is looked at.
     """
     layout = RunLayout(run)
-    results = gather(layout, read_record(layout))
+    results = Results.read(layout, read_record(layout))
     of = {"sha256": results.sha256}
-    if storage.read_own_json(layout.report_marker) != of:
+    if storage.read_json_if_exists(layout.report_marker) != of:
         _write(layout, results)
         storage.write_json(layout.report_marker, of)
     return results
@@ -45,22 +41,3 @@ def _write(layout: RunLayout, results: Results) -> None:
     }
     for name, text in texts.items():
         storage.write_bytes(storage.join(layout.report, name), text.encode())
-
-
-def gather(layout: RunLayout, record: dict[str, Any]) -> Results:
-    """The metrics of the units of a run, in the order of its config."""
-    datasets = [dataset["name"] for dataset in record["config"]["datasets"]]
-    backbones = [backbone["name"] for backbone in record["config"]["backbones"]]
-    metrics: dict[tuple[str, str], dict[str, Any]] = {}
-    failures: dict[tuple[str, str], str] = {}
-    notes = {}
-    for name in datasets:
-        if prepared := storage.read_own_json(layout.dataset(name).marker):
-            notes[name] = prepared["notes"]
-    for key in product(datasets, backbones):
-        if done := storage.read_own_json(layout.dataset(key[0]).unit(key[1]).metrics):
-            metrics[key] = done
-    for unit in record.get("units", []):
-        if unit["status"] == "failed":
-            failures[unit["dataset"], unit["backbone"]] = unit["error"]
-    return Results(datasets, backbones, metrics, failures, notes)

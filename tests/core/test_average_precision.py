@@ -11,7 +11,7 @@ from sparc_dist.core.average_precision import (
     mean_average_precision,
     summarise,
 )
-from tests.core.cases import ap
+from tests.support.cases import ap
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.booleans(), st.integers(0, 40))

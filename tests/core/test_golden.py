@@ -11,7 +11,7 @@ from sparc_dist.core.average_precision import (
 )
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.sparc import fit
-from tests.core.cases import cut, golden
+from tests.support.cases import cut, golden
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])

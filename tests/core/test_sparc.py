@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Fusion, Method
 from sparc_dist.core.order_statistics import mentions_of
-from sparc_dist.core.plain import plain_sparc
+from sparc_dist.core.reference import reference_sparc
 from sparc_dist.core.sparc import fit
-from tests.core.cases import cut, made_up
+from tests.support.cases import cut, made_up
 
 SEEDS = st.integers(0, 2**32 - 1)
 Mentioned = list[tuple[int, ...]]
@@ -34,7 +34,7 @@ def same(a: NDArray[np.floating], b: NDArray[np.floating]) -> None:
 @given(SEEDS)
 def test_it_is_what_one_would_first_write_down(seed: int) -> None:
     scores, mentioned = made_up(seed)
-    same(final(scores, mentioned)[:, 5:], plain_sparc(scores, mentions_of(mentioned, 5)))
+    same(final(scores, mentioned)[:, 5:], reference_sparc(scores, mentions_of(mentioned, 5)))
 
 
 @given(SEEDS, st.integers(1, 9))

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import example, given
 
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import KINDS, open_source
-from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.datasets import KINDS, dataset_bank, open_source
 from sparc_dist.datasets.coco2014 import Coco2014
 from sparc_dist.datasets.nuswide import NusWide
 from sparc_dist.datasets.voc2007 import FILES, Voc2007
 from sparc_dist.errors import UserError
-from sparc_dist.layout import DatasetLayout
-from sparc_dist.prompts.matching import ClassMatcher
-from tests.strategies import bounded, changed
+from sparc_dist.prompts import ClassMatcher
+from sparc_dist.runs import DatasetLayout
+from tests.support.strategies import bounded, changed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

@@ -10,8 +10,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import class_names, open_source, write_images
-from sparc_dist.datasets.images import images_table
+from sparc_dist.datasets import class_names, images_table, open_source, write_images
 from sparc_dist.errors import UserError
 
 CLASSES = ("cat", "dog", "sofa")

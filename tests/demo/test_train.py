@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
+from sparc_dist.backbones.tiny.model import MODEL_NAME, load_tiny_model, new_model
 from sparc_dist.demo import train
-from sparc_dist.demo.model import MODEL_NAME, load_tiny_model, new_model
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 
 SCENES, SIDE = 64, 64

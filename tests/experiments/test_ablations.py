@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sparc_dist.core.trials import DEBIASED, SPARC, Trial
+from sparc_dist.core.variants import DEBIASED, SPARC, Variant
 from sparc_dist.experiments.ablations import ABLATIONS, Aps
+from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.noise_model import SHOWN, _columns
-from sparc_dist.experiments.opened import Opened
 from sparc_dist.experiments.plug_in import _paper
 from sparc_dist.experiments.prompt_sets import ALL_TEMPLATES, PAIRS, RANDOM, Columns, in_template
-from sparc_dist.experiments.result import Table
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.compound import CompoundPrompt, pair_prompt, triplet_prompt
-from tests.experiments.test_paper import opened
+from sparc_dist.prompts import CompoundPrompt, PromptBank, pair_prompt
+from sparc_dist.prompts.compound import triplet_prompt
+from sparc_dist.runs.tables import Table
+from tests.support.finished_runs import finished_run
 
 THREE = ["coco2014", "voc2007", "nuswide"]
 TEMPLATES = ABLATIONS["templates"]
 CLASSES = ("cat", "dog", "sofa")
 
 
-def found(run: Opened, values: dict[Trial, float]) -> Aps:
+def found(run: FinishedRun, values: dict[Variant, float]) -> Aps:
     """The same AP for every class of every unit."""
     return {key: {trial: [value, None] for trial, value in values.items()} for key in run.keys}
 
 
-def every(value: float) -> dict[Trial, float]:
-    return {condition.trial: value for condition in TEMPLATES.conditions}
+def every(value: float) -> dict[Variant, float]:
+    return {condition.variant: value for condition in TEMPLATES.conditions}
 
 
 def cells(table: Table, *condition: str) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def cells(table: Table, *condition: str) -> dict[str, Any]:
 
 
 def test_a_whole_run_is_compared_with_every_figure_of_the_paper() -> None:
-    run = opened(THREE)
+    run = finished_run(THREE)
     result = TEMPLATES.result(run, found(run, every(50.0)), [])
     assert result.summary is not None
     row = cells(result.summary, "A or B", "no")
@@ -57,7 +58,7 @@ def test_a_whole_run_is_compared_with_every_figure_of_the_paper() -> None:
 
 def test_means_over_other_backbones_are_not_subtracted_from_the_papers() -> None:
     own = [{"name": "mine", "model": "sparc-tiny"}]
-    run = opened(["voc2007"], own)
+    run = finished_run(["voc2007"], own)
     result = TEMPLATES.result(run, found(run, every(50.0)), ["told"])
     assert result.summary is not None
     row = cells(result.summary, "A and B", "yes")
@@ -71,7 +72,7 @@ def test_means_over_other_backbones_are_not_subtracted_from_the_papers() -> None
 def test_rows_are_averages_over_the_same_backbones() -> None:
     """A backbone whose text tower could not be had is in no average, and in the CSV."""
     two = [{"name": name, "model": "sparc-tiny"} for name in ("one", "two")]
-    run = opened(["voc2007"], two)
+    run = finished_run(["voc2007"], two)
     aps = {key: dict(trials) for key, trials in found(run, every(50.0)).items()}
     aps["voc2007", "two"] = {DEBIASED: [90.0], SPARC: [90.0]}
     result = TEMPLATES.result(run, aps, [])
@@ -79,7 +80,7 @@ def test_rows_are_averages_over_the_same_backbones() -> None:
     assert [row[2] for row in result.summary.rows] == [50.0] * len(TEMPLATES.conditions)
     assert cells(result.table, "A and B", "yes", "voc2007", "two")["mAP (%)"] == 90.0
     # Where it is the only one, what there is of it is shown.
-    alone = opened(["voc2007"], two[1:])
+    alone = finished_run(["voc2007"], two[1:])
     summary = TEMPLATES.result(alone, {("voc2007", "two"): aps["voc2007", "two"]}, []).summary
     assert summary is not None
     assert cells(summary, "A or B", "no")["voc2007 (%)"] is None
@@ -87,8 +88,10 @@ def test_rows_are_averages_over_the_same_backbones() -> None:
 
 
 def test_a_class_without_a_positive_counts_as_the_run_says() -> None:
-    run = opened(["voc2007"], [{"name": "mine", "model": "sparc-tiny"}])
-    zero = Opened(run.layout, run.config.model_copy(update={"empty_class": "zero"}), run.results)
+    run = finished_run(["voc2007"], [{"name": "mine", "model": "sparc-tiny"}])
+    zero = FinishedRun(
+        run.layout, run.config.model_copy(update={"empty_class": "zero"}), run.results
+    )
     for which, expected in ((run, 50.0), (zero, 25.0)):
         summary = TEMPLATES.result(which, found(which, every(50.0)), []).summary
         assert summary is not None
@@ -96,9 +99,9 @@ def test_a_class_without_a_positive_counts_as_the_run_says() -> None:
 
 
 def test_a_run_with_a_method_of_its_own_says_so() -> None:
-    run = opened(["voc2007"])
-    method = run.config.method.model_copy(update={"k": 2})
-    other = Opened(run.layout, run.config.model_copy(update={"method": method}), run.results)
+    run = finished_run(["voc2007"])
+    method = replace(run.config.method, k=2)
+    other = FinishedRun(run.layout, run.config.model_copy(update={"method": method}), run.results)
     assert run.is_sparc
     assert not other.is_sparc
     assert any("`method` of its own" in remark for remark in other.remarks())
@@ -106,7 +109,7 @@ def test_a_run_with_a_method_of_its_own_says_so() -> None:
 
 def test_noise_models_stand_beside_the_papers_of_the_same_backbones() -> None:
     some = [{"name": "b", "model": "ViT-B-32-quickgelu", "weights": "openai"}]
-    run = opened(["voc2007"], some)
+    run = finished_run(["voc2007"], some)
     columns = _columns(run, {("voc2007", "b"): dict.fromkeys(SHOWN, 0.5)})
     assert columns["voc2007, paper"]["only_or"] == 0.136
     assert columns["voc2007, difference"]["only_or"] == pytest.approx(0.5 - 0.136)
@@ -114,7 +117,7 @@ def test_noise_models_stand_beside_the_papers_of_the_same_backbones() -> None:
 
 
 def unit_of(kind: str, model: str) -> Unit:
-    run = opened([kind], [{"name": "b", "model": model, "weights": "openai"}])
+    run = finished_run([kind], [{"name": "b", "model": model, "weights": "openai"}])
     bank = PromptBank(CLASSES, ())
     data = Prepared(run.config.datasets[0], run.layout.dataset(kind), bank, [100], 100, "")
     return Unit(run.config, data, run.config.backbones[0])

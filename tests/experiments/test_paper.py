@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from sparc_dist.config import OPENAI, BackboneConfig, Config, DatasetConfig
-from sparc_dist.core.trials import SPARC
-from sparc_dist.experiments import paper
+from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
+from sparc_dist.core.variants import SPARC
+from sparc_dist.experiments import EXPERIMENTS, paper
 from sparc_dist.experiments.ablations import ABLATIONS
-from sparc_dist.experiments.laboratory import Laboratory, Options
+from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.main_table import main_table
-from sparc_dist.experiments.opened import Opened
 from sparc_dist.experiments.per_class import per_class
-from sparc_dist.experiments.result import Table
-from sparc_dist.layout import EXPERIMENTS, RunLayout
-from sparc_dist.report.tables import Results
+from sparc_dist.experiments.session import ExperimentSession, Options
+from sparc_dist.runs.tables import Table
+from tests.support.finished_runs import dataset, finished_run
 
 
-def dataset(kind: str, **more: Any) -> dict[str, Any]:
-    return {"name": kind, "kind": kind, "images": "/nowhere", **more}
-
-
-def opened(kinds: list[str], backbones: list[dict[str, Any]] | None = None) -> Opened:
-    """A run of the paper's data sets with made-up metrics: 60 for ZSCLIP, 70 for SPARC."""
-    raw: dict[str, Any] = {"output": "/nowhere", "datasets": [dataset(kind) for kind in kinds]}
-    if backbones is not None:
-        raw["backbones"] = backbones
-    config = Config.model_validate(raw)
-    values = {"zsclip": 60.0, "debiased": 65.0, "sparc": 70.0}
-    metrics: dict[str, Any] = {
-        name: {"mAP": value, "AP": {"cat": value, "dog": None, "sofa": 130 - value}}
-        for name, value in values.items()
-    }
-    metrics |= {"labelled": 100, "images": 100}
-    keys = [(data.name, b.name) for data in config.datasets for b in config.backbones]
-    names = [data.name for data in config.datasets], [b.name for b in config.backbones]
-    return Opened(RunLayout("/nowhere"), config, Results(*names, dict.fromkeys(keys, metrics), {}))
-
-
-def laboratory(run: Opened) -> Laboratory:
-    return Laboratory(run, Options(), ["main"])
+def laboratory(run: FinishedRun) -> ExperimentSession:
+    return ExperimentSession(run, Options(), ["main"])
 
 
 def test_the_main_tables_averages_are_those_of_its_rows() -> None:
@@ -74,13 +51,13 @@ def test_every_ablation_that_the_paper_prints_has_its_figures() -> None:
         assert sorted(map(json.dumps, ours)) == sorted(
             json.dumps(row["mAP"]) for row in paper.tables()[key]
         )
-        (whole,) = (c for c in ABLATIONS[name].conditions if c.trial == SPARC)
+        (whole,) = (c for c in ABLATIONS[name].conditions if c.variant == SPARC)
         assert whole.paper["average"] == 68.3
     assert set(ABLATIONS) < set(EXPERIMENTS)
 
 
 def test_a_whole_run_of_the_papers_stands_beside_the_paper() -> None:
-    found = main_table(laboratory(opened(["coco2014", "voc2007", "nuswide"])))
+    found = main_table(laboratory(finished_run(["coco2014", "voc2007", "nuswide"])))
     assert len(found.table.rows) == 3 * 10 * 3
     rows = {tuple(row[:3]): row[3:] for row in found.table.rows}
     assert rows["coco2014", "ViT-B-32", "SPARC"] == [70.0, 64.0, 6.0]
@@ -92,7 +69,7 @@ def test_a_whole_run_of_the_papers_stands_beside_the_paper() -> None:
 def test_what_a_run_lacks_is_said() -> None:
     own = {"name": "mine", "model": "sparc-tiny"}
     theirs = {"name": "theirs", "model": "RN50-quickgelu", "weights": "openai"}
-    found = main_table(laboratory(opened(["voc2007"], [own, theirs])))
+    found = main_table(laboratory(finished_run(["voc2007"], [own, theirs])))
     told = " ".join(found.remarks)
     assert "lacks COCO, NUSWIDE." in told
     assert "lacks ViT-L-14-336, ViT-L-14," in told
@@ -103,7 +80,7 @@ def test_what_a_run_lacks_is_said() -> None:
 
 
 def test_classes_are_sorted_by_gain_and_one_without_a_positive_is_last() -> None:
-    found = per_class(laboratory(opened(["voc2007"])))
+    found = per_class(laboratory(finished_run(["voc2007"])))
     assert [row[1] for row in found.table.rows] == ["cat", "sofa", "dog"]
     assert [row[5] for row in found.table.rows] == [10.0, -10.0, None]
     assert "1 of 2 classes" in found.remarks[0]

@@ -4,10 +4,9 @@ import sys
 
 import torch
 
-from sparc_dist.errors import UserError
-from sparc_dist.pipeline.cluster import grown
-from sparc_dist.pipeline.telling import failure_of
-from sparc_dist.plan import GB, Capacity
+from sparc_dist.errors import UserError, explain
+from sparc_dist.pipeline.cluster import scaled_capacity
+from sparc_dist.planning import GB, Capacity
 
 
 def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
@@ -52,14 +51,16 @@ def test_only_workers_with_models_need_torch() -> None:
 
 def test_what_is_asked_for_is_planned_with_as_if_it_were_there() -> None:
     first = Capacity(cpus=8, gpus=1, memory=20 * GB, object_store=10 * GB, nodes=1)
-    later = grown(first, Capacity(cpus=32, gpus=4, memory=0, object_store=0))
+    later = scaled_capacity(first, Capacity(cpus=32, gpus=4, memory=0, object_store=0))
     assert later == Capacity(32, 4, 80 * GB, 40 * GB, nodes=4)
-    assert grown(first, Capacity(0, 0, 0, 0)) == first
+    assert scaled_capacity(first, Capacity(0, 0, 0, 0)) == first
 
 
 def test_what_one_backbone_fails_at_is_told_in_its_name() -> None:
-    assert failure_of("b", UserError("What was wrong.")) == "What was wrong."
+    assert explain(UserError("What was wrong."), "Backbone b") == "What was wrong."
     full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-    assert failure_of("RN50x64", full).startswith("Backbone RN50x64: the GPU's memory is full; set")
-    told = failure_of("b", RuntimeError("cuDNN error:\n  not initialised"))
+    assert explain(full, "Backbone RN50x64").startswith(
+        "Backbone RN50x64: the GPU's memory is full; set"
+    )
+    told = explain(RuntimeError("cuDNN error:\n  not initialised"), "Backbone b")
     assert told == "Backbone b: RuntimeError: cuDNN error: not initialised"

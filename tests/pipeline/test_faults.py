@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.command import COMMAND, outcome_hashes, sparc_dist
-from tests.pipeline.conftest import go
+from tests.support.command import COMMAND, outcome_hashes, sparc_dist
+from tests.support.running import go
+from tests.support.waiting import until
 
 KILLS = 10
 SECONDS = 300
@@ -33,16 +34,6 @@ def begun(original: Path, tmp_path: Path) -> Path:
 
 def files(run: Path) -> set[Path]:
     return {path for path in run.rglob("*") if path.suffix in (".json", ".parquet", ".npz")}
-
-
-def until(condition: Callable[[], object], seconds: float) -> bool:
-    """Wait until something is so; False when it takes too long."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def _wait_for_files(run: Path, count: int, driver: subprocess.Popen[bytes], seconds: float) -> None:
@@ -121,10 +112,11 @@ def test_workers_killed_at_work_are_replaced(original: Path, begun: Path) -> Non
 NODES = """
 import sys, threading, time
 from pathlib import Path
-import sparc_dist.pipeline
+from sparc_dist.pipeline import configure_ray
+configure_ray()
 import ray
 from ray.cluster_utils import Cluster
-from tests.pipeline.conftest import go
+from tests.support.running import go
 
 folder = Path(sys.argv[1])
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.command import outcome_hashes
-from tests.pipeline.test_faults import until
+from tests.support.command import outcome_hashes
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -11,11 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from sparc_dist.config_file import load_config
-from sparc_dist.filesystems import ATTEMPTS
-from sparc_dist.run import run
-from tests.command import outcome_hashes, sparc_dist
-from tests.s3 import FaultProxy, Faults, Request, S3Server, fault_proxy, prefix_only, read_only
+from sparc_dist.config import load_config
+from sparc_dist.runner import run
+from sparc_dist.storage.filesystems import ATTEMPTS
+from tests.support.command import outcome_hashes, sparc_dist
+from tests.support.s3 import (
+    FaultProxy,
+    Faults,
+    Request,
+    S3Server,
+    fault_proxy,
+    prefix_only,
+    read_only,
+)
 
 WriteConfig = Callable[..., str]
 #: Few classes, so that there are few bytes and many requests.

@@ -13,14 +13,14 @@ import ray
 
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
-from sparc_dist.datasets.images import images_table, write_images
+from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
-from sparc_dist.layout import MOST_GROUPS, RunLayout
-from sparc_dist.markers import Scoring
-from sparc_dist.matrices import read_npz
+from sparc_dist.external_scores import read_npz
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.reduce_phase import ReducePhase
-from sparc_dist.shards import UnitShards, scores_table, write_shard
+from sparc_dist.runs import Provenance, RunLayout, UnitShards
+from sparc_dist.runs.layout import MOST_GROUPS
+from sparc_dist.runs.shards import scores_table, write_shard
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -41,22 +41,31 @@ def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
         embedding = np.zeros((len(part), 1), dtype=np.float32)
         ids = list(matrices.ids[start:stop])
         table = scores_table(ids, part, embedding)
-        by = Scoring("", matrices.bank.sha256, "", "cpu")
+        by = Provenance("", matrices.bank.sha256, "", "cpu")
         write_shard(unit, shard, table, [], by).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, 20, len(matrices.bank.compound))
     return ReducePhase(shards, matrices.bank, method, sizes, "golden", limit=300)
 
 
+class Seen:
+    """Counts the images of each pass."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, int] = {}
+
+    def start(self, stage: str, images: int, done: int = 0) -> None:
+        self.images[stage] = done
+
+    def advance(self, stage: str, images: int) -> None:
+        self.images[stage] += images
+
+
 @pytest.mark.usefixtures("cluster")
 def test_the_golden_reference_through_shards_on_ray(tmp_path: Path) -> None:
     expected = json.loads((GOLDEN / "expected.json").read_text())["expected"]
     phase = golden_phase(tmp_path, Method(), [150, 300, 450, 600, 750])
-    seen: dict[str, int] = {}
-
-    def watch(stage: str, images: int) -> None:
-        seen[stage] = seen.get(stage, 0) + images
-
+    watch = Seen()
     positives = phase.score(phase.fit(watch), watch)
     assert isinstance(positives, ray.ObjectRef)
     summary = phase.evaluate(positives, "skip", watch)
@@ -64,15 +73,15 @@ def test_the_golden_reference_through_shards_on_ray(tmp_path: Path) -> None:
         assert summary[name]["mAP"] == pytest.approx(column["mAP"], abs=1e-6)
         for label, value in column["AP"].items():
             assert summary[name]["AP"][label] == pytest.approx(value, abs=1e-6)
-    assert set(seen.values()) == {800}
+    assert set(watch.images.values()) == {800}
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_fixed_strategy_needs_no_second_pass(tmp_path: Path) -> None:
     phase = golden_phase(tmp_path, Method(strategy="kmax", k=2), [400])
-    stages: list[str] = []
-    fusion = ray.get(phase.fit(lambda stage, images: stages.append(stage)))
-    assert set(stages) == {"prompt_statistics"}
+    watch = Seen()
+    fusion = ray.get(phase.fit(watch))
+    assert set(watch.images) == {"prompt_statistics"}
     assert [int(np.flatnonzero(weights)[0]) for weights in fusion.weights] == [2] * 20
 
 
@@ -81,13 +90,13 @@ def test_a_pass_that_makes_no_progress_ends_with_a_sentence(tmp_path: Path) -> N
     phase = golden_phase(tmp_path, Method(), [400])
     phase.passes.limit = 0.001
     with pytest.raises(UserError, match=r"The pass prompt statistics took longer than resources"):
-        phase.fit(lambda stage, images: None)
+        phase.fit(Seen())
 
 
 @pytest.mark.usefixtures("cluster")
 def test_what_else_a_reduce_learnt_from_is_not_taken_over(tmp_path: Path) -> None:
     first = golden_phase(tmp_path, Method(), [400])
-    silent = lambda stage, images: None  # noqa: E731
+    silent = Seen()
     fusion = ray.get(first.fit(silent))
     state = tmp_path / "golden" / "made-up" / "reduce" / "prompt_statistics" / "00.npz"
     kept = state.stat().st_mtime_ns

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sparc_dist.config_file import load_config
+from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
-from sparc_dist.layout import STAGES, RunLayout
-from sparc_dist.outcome import Outcome
-from sparc_dist.record import claim
-from sparc_dist.run import run
-from tests.command import outcome_hashes, sparc_dist
-from tests.pipeline.conftest import go
+from sparc_dist.runner import run
+from sparc_dist.runs import STAGES, Results, RunLayout, claim
+from tests.support.command import outcome_hashes, sparc_dist
+from tests.support.running import go
 
 WriteConfig = Callable[..., str]
 
 
-def recovery(outcome: Outcome) -> dict[str, int]:
+def recovery(outcome: Results) -> dict[str, int]:
     found: dict[str, int] = outcome.metrics["scenes", "tiny"]["recovery"]
     return found
 

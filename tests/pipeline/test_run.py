@@ -15,24 +15,24 @@ import pytest
 import ray
 
 from sparc_dist import storage
-from sparc_dist.backbones import Backbone, Scorer
-from sparc_dist.config_file import load_config
+from sparc_dist.backbones.models import Backbone, Scorer
+from sparc_dist.config import load_config
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.sparc import fit
 from sparc_dist.errors import UserError
-from sparc_dist.fusion_file import read_fusion
-from sparc_dist.images import decode
-from sparc_dist.outcome import Outcome
+from sparc_dist.images.decoding import decode
 from sparc_dist.pipeline.embed import embed_prompts
-from sparc_dist.plan import Scorers
-from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.planning import Scorers
+from sparc_dist.prompts import PromptBank
 from sparc_dist.report import write_report
-from sparc_dist.run import run
-from sparc_dist.shards import matrix
-from tests.core.cases import ap
-from tests.pipeline.test_faults import until
-from tests.test_images import bomb
+from sparc_dist.runner import run
+from sparc_dist.runs import Results
+from sparc_dist.runs.fusion_file import read_fusion
+from sparc_dist.runs.shards import matrix
+from tests.support.bomb import bomb
+from tests.support.cases import ap
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 WriteConfig = Callable[..., str]
@@ -44,7 +44,7 @@ def hashes(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def go(path: str) -> Outcome:
+def go(path: str) -> Results:
     outcome = run(load_config(path))
     write_report(outcome.layout.root)
     return outcome

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.command import sparc_dist
-from tests.s3 import S3Server
+from tests.support.command import sparc_dist
+from tests.support.s3 import S3Server
 
 LLM_KEY = "sk-nobody-may-read-this"
 

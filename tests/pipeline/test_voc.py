@@ -8,10 +8,10 @@ import open_clip
 import pytest
 import torch
 
-from sparc_dist.config_file import parse, resolve
+from sparc_dist.config import parse, resolve
 from sparc_dist.report import write_report
-from sparc_dist.run import run
-from tests.openai_form import write_openai_form
+from sparc_dist.runner import run
+from tests.support.openai_form import write_openai_form
 
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2007"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.prompts.llm_server import Model, serving
+from tests.support.llm_server import Model, serving
 
 
 @pytest.fixture

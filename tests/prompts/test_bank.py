@@ -1,7 +1,6 @@
 import numpy as np
 
-from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
-from sparc_dist.prompts.compound import all_pairs
+from sparc_dist.prompts import PromptBank, all_pairs, descriptive_prompts
 
 CLASSES = ("cat", "dog", "sofa")
 

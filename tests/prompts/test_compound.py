@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparc_dist.prompts.compound import Cooccurrence, Direction, all_pairs, from_cooccurrence
+from sparc_dist.prompts import Cooccurrence, all_pairs, from_cooccurrence
+from sparc_dist.prompts.compound import Direction
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

@@ -8,13 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from sparc_dist.prompts.llm import (
-    REPLY_LIMIT,
-    Endpoint,
-    EndpointError,
-    LLMError,
-)
-from tests.prompts.llm_server import (
+from sparc_dist.prompts.llm.endpoint import REPLY_LIMIT, Endpoint, EndpointError, LLMError
+from tests.support.llm_server import (
     KEY,
     Behaviour,
     Model,

@@ -7,14 +7,10 @@ from itertools import combinations
 
 import pytest
 
-from sparc_dist.prompts.compound import CompoundPrompt
-from sparc_dist.prompts.llm import (
-    SETS_PER_QUESTION,
-    Answer,
-    descriptive_sentences,
-    plausible_pairs,
-)
-from tests.prompts.llm_server import (
+from sparc_dist.prompts import CompoundPrompt
+from sparc_dist.prompts.llm import Answer, descriptive_sentences, plausible_pairs
+from sparc_dist.prompts.llm.questions import SETS_PER_QUESTION
+from tests.support.llm_server import (
     GOOD,
     KEY,
     Behaviour,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sparc_dist.config import DatasetConfig, LLMConfig
-from sparc_dist.datasets.bank import dataset_bank
-from sparc_dist.layout import DatasetLayout
-from sparc_dist.prompts.bank import PromptBank
-from sparc_dist.prompts.source import endpoint_of
-from tests.prompts.llm_server import KEY, Handler, Model, chat, fails, writes_captions
+from sparc_dist.datasets import dataset_bank
+from sparc_dist.prompts import PromptBank
+from sparc_dist.prompts.llm import endpoint_of
+from sparc_dist.runs import DatasetLayout
+from tests.support.llm_server import KEY, Handler, Model, chat, fails, writes_captions
 
 CLASSES = ["cat", "dog", "sofa", "car"]
 

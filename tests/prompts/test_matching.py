@@ -1,6 +1,6 @@
 import pytest
 
-from sparc_dist.prompts.matching import ClassMatcher
+from sparc_dist.prompts import ClassMatcher
 
 COCO_SOME = ["person", "dog", "hot dog", "bear", "teddy bear", "knife", "mouse", "bus", "sheep"]
 VOC_SOME = ["pottedplant", "diningtable", "tvmonitor", "person", "sofa"]

@@ -1,7 +1,9 @@
 from typing import Any
 
+from sparc_dist.report import to_markdown
 from sparc_dist.report.page import to_html
-from sparc_dist.report.tables import Results, to_csv, to_markdown
+from sparc_dist.report.tables import to_csv
+from sparc_dist.runs import Results, RunLayout
 
 
 def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:
@@ -24,6 +26,7 @@ def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:
 
 ERRORS = {"images": 3, "share": 3 / 103, "reasons": {"<empty>": 2, "no image": 1}}
 RESULTS = Results(
+    RunLayout("/nowhere"),
     ["voc", "coco"],
     ["B32", "RN50"],
     {
@@ -66,7 +69,7 @@ def test_csv_has_full_precision_and_an_empty_cell_where_there_is_no_map() -> Non
 def test_a_class_without_positives_is_named() -> None:
     column = {"mAP": 10.0, "AP": {"cat": 10.0, "cow": None}}
     unit = metrics(0, 0) | {"zsclip": column, "debiased": column, "sparc": column}
-    results = Results(["voc"], ["B32"], {("voc", "B32"): unit}, {})
+    results = Results(RunLayout("/nowhere"), ["voc"], ["B32"], {("voc", "B32"): unit})
     assert "- voc × B32: no image holds cow." in to_markdown(results)
     assert "cow</td>" not in to_html(results, [])
 

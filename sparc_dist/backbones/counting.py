@@ -1,0 +1,118 @@
+"""What an image costs under a backbone: counted from the architecture alone, before any work.
+
+The model is built on torch's meta device, where tensors have shapes but no content: it takes
+neither weights nor memory, and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+from weakref import WeakSet
+
+import open_clip
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from sparc_dist.backbones.checkpoints import check_model
+from sparc_dist.backbones.cost import Cost
+from sparc_dist.backbones.tiny import model as tiny
+from sparc_dist.config import BackboneConfig
+from sparc_dist.errors import UserError, one_line
+
+#: Parameters of the text towers that open_clip takes from the hub: their configs lie there, so
+#: they cannot be built here. From the table of profiles in open_clip's documentation.
+HUB_TEXT_TOWERS = {
+    "roberta-base": 124_900_000,
+    "xlm-roberta-base": 278_300_000,
+    "xlm-roberta-large": 560_900_000,
+    "google/mt5-base": 277_900_000,
+    "google/mt5-xl": 1_674_700_000,
+    "facebook/nllb-200-distilled-600M": 414_000_000,
+    "facebook/nllb-200-distilled-1.3B": 767_100_000,
+}
+
+
+def cost_of(backbone: BackboneConfig) -> Cost:
+    """The cost of an image under a backbone, at its input size."""
+    tiny.register()
+    check_model(backbone)
+    try:
+        return _cost(backbone.model, backbone.image_size)
+    except Exception as error:  # open_clip, timm and torch each raise their own
+        raise UserError(
+            f"Backbone {backbone.name}: {backbone.model} cannot be built ({one_line(error)}); "
+            "check its `image_size`, and that the packages it needs are installed."
+        ) from None
+
+
+@cache
+def _cost(name: str, image_size: int | None) -> Cost:
+    model, parameters = _on_meta(name, image_size)
+    size = model.visual.image_size
+    side = int(size[0] if isinstance(size, tuple | list) else size)
+    # The last mode entered sees an operation first: an attention as one, which is how a device
+    # computes it, before FlopCounterMode takes it apart.
+    counter = FlopCounterMode(display=False)
+    with torch.inference_mode(), counter, _Alive() as alive:
+        embedding = model.encode_image(torch.empty(1, 3, side, side, device="meta"))
+    gflop = counter.get_total_flops() / 1e9
+    return Cost(side, gflop, parameters, alive.most, embedding.shape[1])
+
+
+def _on_meta(name: str, image_size: int | None) -> tuple[Any, int]:
+    """A model without content, and its number of parameters."""
+    text = open_clip.get_model_config(name)["text_cfg"]
+    hub = text.get("hf_model_name")
+    own = {key: value for key, value in text.items() if not key.startswith("hf_")}
+    # open_clip warns that there are no weights: meant here.
+    logging.disable(logging.WARNING)
+    try:
+        with torch.device("meta"):
+            model: Any = open_clip.create_model(
+                name,
+                load_weights=False,
+                device="meta",
+                force_image_size=image_size,
+                # A text tower of open_clip's own stands in for one from the hub.
+                **({"text_cfg": own} if hub else {}),
+            )
+    finally:
+        logging.disable(logging.NOTSET)
+    model.eval().requires_grad_(False)
+    parameters = _parameters(model)
+    if hub:  # an unknown one counts as the largest: rather too much memory than too little
+        known = HUB_TEXT_TOWERS.get(hub, max(HUB_TEXT_TOWERS.values()))
+        parameters += known - _parameters(model.text)
+    return model, parameters
+
+
+def _parameters(module: torch.nn.Module) -> int:
+    return sum(values.numel() for values in module.parameters())
+
+
+class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches a computation. most: the bytes of the tensors it made that were alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = 0
+        self._alive: WeakSet[torch.UntypedStorage] = WeakSet()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # Views and what is computed in place lie in memory that was there before.
+        self._alive |= _storages(result) - _storages((args, kwargs))
+        self.most = max(self.most, sum(storage.nbytes() for storage in self._alive))
+        return result
+
+
+def _storages(tree: Any) -> set[torch.UntypedStorage]:
+    """Where the tensors within some values lie."""
+    tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    return {tensor.untyped_storage() for tensor in tensors}

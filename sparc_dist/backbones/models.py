@@ -1,0 +1,162 @@
+"""Backbones: an open_clip model as a black box that gives embeddings and similarities."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from numpy.typing import NDArray
+
+from sparc_dist.backbones.checkpoints import create_model
+from sparc_dist.backbones.hub import create_tokenizer
+from sparc_dist.backbones.tiny import model as tiny
+from sparc_dist.config import TINY, BackboneConfig
+from sparc_dist.core.debias import Scores
+from sparc_dist.errors import UserError
+from sparc_dist.prompts import PromptBank, TextEmbeddings
+
+Float32 = NDArray[np.float32]
+TEXT_BATCH = 256
+#: What autocast takes for the precisions below float32.
+LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: Images on which a lower precision is compared with float32.
+COMPARED = 32
+
+
+class Backbone:
+    """One model on one device. Weights, texts and scores are float32.
+
+    precision: of the image tower's products. Autocast, not half weights, because what needs more
+    (norms, softmax) then stays in float32.
+    """
+
+    def __init__(self, config: BackboneConfig, device: str | torch.device = "cpu") -> None:
+        # Some machines declare AMX and end the process that uses it, as bf16 on the CPU would.
+        # oneDNN reads this at its first product; users who know their machine may set it to more.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+        self.name = config.name
+        self.precision = config.precision
+        if config.model == TINY:
+            tiny.register()
+            self.model = tiny.load_tiny_model()
+        else:
+            self.model = create_model(config)
+        self.device = torch.device(device)
+        self.model.to(self.device).eval()
+        self._config = config
+        size = self.model.visual.image_size
+        self.image_size = int(size[0] if isinstance(size, tuple | list) else size)
+        self._mean, self._std = (
+            torch.tensor(values, device=self.device).view(1, 3, 1, 1) * 255.0
+            for values in (self.model.visual.image_mean, self.model.visual.image_std)
+        )
+        # "float32" must mean it: cuDNN would otherwise round convolutions to TF32.
+        torch.backends.cudnn.allow_tf32 = False
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Texts to tokens; only asked for where there are texts, for it may come from the hub."""
+        return create_tokenizer(self._config)
+
+    @torch.inference_mode()
+    def encode_images(
+        self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None
+    ) -> torch.Tensor:
+        """Embeddings (n, d) of length 1, on the device, of uint8 RGB squares (n, S, S, 3)."""
+        lower = LOWER.get(precision or self.precision)
+        batches = []
+        with torch.autocast(self.device.type, lower, enabled=lower is not None):
+            for start in range(0, len(pixels), batch_size):
+                batches.append(self._encode_batch(pixels[start : start + batch_size]))
+        return torch.nn.functional.normalize(torch.cat(batches), dim=-1)
+
+    def _encode_batch(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
+        # A copy, because torch wants to own writable memory and Ray's is shared.
+        batch = torch.tensor(pixels)
+        if self.device.type == "cuda":
+            # Pinned, the copy needs no second one and does not hold up this thread; and uint8 is
+            # a quarter of the bytes of float32.
+            batch = batch.pin_memory().to(self.device, non_blocking=True)
+        normalised = (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
+        embeddings: torch.Tensor = self.model.encode_image(normalised)
+        return embeddings.float()
+
+    @torch.inference_mode()
+    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Embeddings (n, d) of length 1, on the device."""
+        batches = [
+            self.model.encode_text(
+                self.tokenizer(list(texts[start : start + TEXT_BATCH])).to(self.device),
+                normalize=True,
+            ).float()
+            for start in range(0, len(texts), TEXT_BATCH)
+        ]
+        return torch.cat(batches) if batches else torch.zeros(0, 0, device=self.device)
+
+    def embed(self, bank: PromptBank) -> TextEmbeddings:
+        """The embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
+        templates = open_clip.OPENAI_IMAGENET_TEMPLATES
+        texts = [template(name) for name in bank.classes for template in templates]
+        parts = [texts, bank.classes, [prompt.text for prompt in bank.compound]]
+        encoded = [self.encode_texts(part) for part in parts]
+        # Without a text nobody knows the width of an embedding: the other parts do.
+        width = max(part.shape[1] for part in encoded)
+        ensemble, auxiliary, compound = (part.reshape(-1, width) for part in encoded)
+        ensemble = ensemble.view(len(bank.classes), len(templates), width)
+        singleton = torch.nn.functional.normalize(ensemble.mean(dim=1), dim=-1)
+        return TextEmbeddings(*(part.cpu().numpy() for part in (singleton, auxiliary, compound)))
+
+    def weights_sha256(self) -> str:
+        """A hash of the weights as they are used, wherever they came from."""
+        digest = hashlib.sha256()
+        for name, values in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+class Scorer:
+    """A backbone with a prompt bank: images in, cosine similarities out."""
+
+    def __init__(self, backbone: Backbone, texts: TextEmbeddings) -> None:
+        self.backbone = backbone
+        self._texts = [
+            torch.tensor(rows, device=backbone.device)
+            for rows in (texts.singleton, texts.auxiliary, texts.compound)
+        ]
+
+    @torch.inference_mode()
+    def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
+        """The scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
+        images = self.backbone.encode_images(pixels, batch_size)
+        scores = [(images @ rows.T).cpu().numpy() for rows in self._texts]
+        if not all(np.isfinite(part).all() for part in scores):
+            raise UserError(
+                f"Backbone {self.backbone.name}: the model gives scores that are not numbers; its "
+                "weights are damaged, fetch them again."
+            )
+        return Scores(*scores), images.cpu().numpy()
+
+    @torch.inference_mode()
+    def difference(self, pixels: NDArray[np.uint8], batch_size: int) -> dict[str, Any] | None:
+        """How far scores are from those in float32; None in float32, or without an image."""
+        few = pixels[:COMPARED]
+        if self.backbone.precision not in LOWER or not len(few):
+            return None
+        exact = self.backbone.encode_images(few, batch_size, "fp32")
+        lower = self.backbone.encode_images(few, batch_size)
+        apart = torch.cat([((lower - exact) @ rows.T).abs() for rows in self._texts], dim=1)
+        spread = torch.cat([exact @ rows.T for rows in self._texts], dim=1).std(dim=0)
+        return {
+            "precision": self.backbone.precision,
+            "images": len(few),
+            "largest_difference": float(apart.max()),
+            "mean_difference": float(apart.mean()),
+            "mean_spread_of_a_prompt": float(spread.mean()) if len(few) > 1 else None,
+        }

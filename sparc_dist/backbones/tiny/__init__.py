@@ -1,0 +1,19 @@
+"""The bundled model: a tiny CLIP, trained on the demo's drawn scenes (``demo.train``)."""
+
+from sparc_dist.backbones.tiny.model import (
+    MODEL_NAME,
+    WEIGHTS,
+    load_tiny_model,
+    new_model,
+    register,
+    save_tiny_model,
+)
+
+__all__ = [
+    "MODEL_NAME",
+    "WEIGHTS",
+    "load_tiny_model",
+    "new_model",
+    "register",
+    "save_tiny_model",
+]

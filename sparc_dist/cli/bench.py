@@ -1,0 +1,66 @@
+"""sparc-dist bench."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import Any
+
+from sparc_dist.cli.options import new_command
+
+#: Every benchmark, and the module that measures it.
+BENCHMARKS = {
+    "reduce": "reduce_phase",
+    "decode": "decode",
+    "map": "map_phase",
+    "units": "units",
+    "growth": "growth",
+}
+TEXT = """\
+Times parts of the pipeline beside something to compare them with, on this machine's CPUs, and
+prints ratios: machines differ and are shared, so a time alone says little. All, or those named:
+
+  reduce  the reduce on Ray, from and to storage, beside plain NumPy in memory
+  decode  decoding once for the paper's nine backbones, beside once for each
+  map     the map phase, JPEG files to stored scores, beside a bare loop of ViT-B/32 over pixels
+  units   nine small units together, beside one after the other
+  growth  a run beside one with four times the images: time per image, and the driver's memory
+
+All took half an hour on two busy cores. Two figures are for sparc-dist plan.
+"""
+
+
+def add_parser(group: Any) -> None:
+    """Adds the command."""
+    parser = new_command(group, "bench", bench, "measure the pipeline's performance", TEXT)
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        type=_benchmark,
+        help="reduce, decode, map, units or growth (default: all)",
+    )
+    parser.add_argument("--images", metavar="DIR", help="your own photos for decode, map and units")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to check that all works; not for figures"
+    )
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measures and prints benchmarks."""
+    from sparc_dist.bench.setting import BenchSetting
+    from sparc_dist.pipeline import configure_ray
+
+    configure_ray()
+    setting = BenchSetting(options.quick, options.images)
+    for name in options.names or BENCHMARKS:
+        module = import_module(f"sparc_dist.bench.{BENCHMARKS[name]}")
+        print(module.measure(setting), end="\n\n", flush=True)
+    return 0
+
+
+def _benchmark(text: str) -> str:
+    # Not by `choices`, which argparse would also check when no name is given.
+    if text not in BENCHMARKS:
+        raise argparse.ArgumentTypeError(f"choose from {', '.join(BENCHMARKS)}")
+    return text

@@ -1,0 +1,90 @@
+"""sparc-dist experiment."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from textwrap import fill
+from typing import Any
+
+from sparc_dist.cli.options import absolute_url, new_command
+from sparc_dist.errors import UserError
+from sparc_dist.experiments import EXPERIMENTS
+from sparc_dist.external_scores import PLUG_IN_METHODS
+from sparc_dist.runs import RunLayout
+
+NAMES = fill(", ".join(EXPERIMENTS), 98, initial_indent="  ", subsequent_indent="  ")
+TEXT = f"""\
+Makes tables and figures of the paper from what a finished run has stored: scores, embeddings and
+labels; no image is scored again. For each NAME it writes RUN_URI/experiments/NAME.csv, .md, .png
+and .svg, with the paper's figures beside ours where it has them. `all` makes all of them:
+
+{NAMES}
+
+examples:
+  sparc-dist experiment all --run sparc-demo
+  sparc-dist experiment histograms --run runs/coco --class cat --backbone ViT-B-32
+  sparc-dist experiment plug-in --run runs/voc --scores tagclip.npz --method tagclip
+"""
+
+
+def add_parser(group: Any) -> None:
+    """Adds the command."""
+    summary = "make tables and figures of the paper from a run"
+    parser = new_command(group, "experiment", experiment, summary, TEXT)
+    parser.add_argument("name", metavar="NAME", choices=(*EXPERIMENTS, "all"))
+    parser.add_argument("--run", required=True, metavar="RUN_URI", help="the run's `output`")
+    for name in ("dataset", "backbone"):
+        parser.add_argument(
+            f"--{name}", metavar="NAME", help=f"{_applies_to(name)}: only this {name}"
+        )
+    parser.add_argument(
+        "--class",
+        metavar="NAME",
+        help=f"{_applies_to('class')}: the class (default: cat, or the class that gains most)",
+    )
+    parser.add_argument(
+        "--scores",
+        metavar="FILE",
+        help=f"{_applies_to('scores')}: another method's scores, images × classes",
+    )
+    parser.add_argument(
+        "--method",
+        choices=tuple(PLUG_IN_METHODS),
+        help=f"{_applies_to('method')}: whose scores they are (default: other)",
+    )
+
+
+def experiment(options: Namespace) -> int:
+    """Makes experiments on a run."""
+    from sparc_dist.experiments.run import run_experiments
+    from sparc_dist.experiments.session import Options
+
+    names = tuple(EXPERIMENTS) if options.name == "all" else (options.name,)
+    given = vars(options)
+    for option in ("dataset", "backbone", "class", "scores", "method"):
+        if given[option] is not None and not any(option in EXPERIMENTS[n].options for n in names):
+            raise UserError(f"--{option} does not apply to {options.name}; leave it out.")
+    if options.method is not None and options.scores is None:
+        raise UserError("--method says whose --scores are given; name them too.")
+    run = absolute_url("--run", options.run)
+    scores = None if options.scores is None else absolute_url("--scores", options.scores)
+    chosen = Options(
+        options.dataset, options.backbone, given["class"], scores, options.method or "other"
+    )
+    failed = False
+    for name, found in run_experiments(names, run, chosen):
+        if isinstance(found, str):
+            print(f"sparc-dist: {name}: {found}", file=sys.stderr, flush=True)
+            failed = True
+        else:
+            print(found.to_markdown(), flush=True)
+    if failed and len(names) == 1:
+        return 2
+    print(f"Tables and figures are in {RunLayout(run).experiments_index}")
+    return 1 if failed else 0
+
+
+def _applies_to(option: str) -> str:
+    names = [each.name for each in EXPERIMENTS.values() if option in each.options]
+    return f"for {', '.join(names)}"

@@ -1,0 +1,80 @@
+"""What the parsers of all commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.config import KEYS_IN_URL
+from sparc_dist.errors import UserError
+
+EPILOG = """\
+exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input is wrong, or the command
+could not continue; 130 stopped by Ctrl-C, run the same command again to resume.
+"""
+
+
+def new_command(
+    group: Any, name: str, does: Callable[[argparse.Namespace], int], summary: str, text: str
+) -> Any:
+    """Adds a command with its help; returns its parser."""
+    parser = group.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=does)
+    return parser
+
+
+def add_config(parser: Any) -> None:
+    """Adds the config, which may be left out."""
+    parser.add_argument(
+        "config",
+        metavar="CONFIG",
+        nargs="?",
+        help="a YAML file (default: SPARC_CONFIG, or sparc.yaml in this folder)",
+    )
+
+
+def add_overwrite(parser: Any) -> None:
+    """Adds the option to replace an earlier run."""
+    parser.add_argument(
+        "--overwrite", action="store_true", help="first delete what an earlier run left there"
+    )
+
+
+def positive_int(text: str) -> int:
+    """Parses a whole number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def non_negative_int(text: str) -> int:
+    """Parses a whole number of at least 0."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
+
+
+def positive_float(text: str) -> float:
+    """Parses a number above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def absolute_url(option: str, url: str) -> str:
+    """Returns a URL as workers see it; it will be printed, so it must not hold a key."""
+    if storage.without_secrets(url) != url:
+        raise UserError(f"{option} {KEYS_IN_URL}.")
+    return storage.absolute(url, os.getcwd())

@@ -1,0 +1,31 @@
+"""sparc-dist status."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from sparc_dist.cli.options import new_command
+
+TEXT = """\
+Shows for each unit of a run how many of its images and shards are scored, how many images could not
+be read, and which stage it is in. It only reads storage: no Ray, no model, from any machine with
+read access, while the run goes on or after it.
+
+example:
+  sparc-dist status s3://bucket/runs/pets
+"""
+
+
+def add_parser(group: Any) -> None:
+    """Adds the command."""
+    parser = new_command(group, "status", status, "show how far a run is", TEXT)
+    parser.add_argument("run", metavar="RUN_URI", help="the run's `output`: a folder or its URL")
+
+
+def status(options: Namespace) -> int:
+    """Prints the status of a run."""
+    from sparc_dist.runs.status import status, to_text
+
+    print(to_text(status(options.run)))
+    return 0

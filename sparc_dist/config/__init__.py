@@ -1,0 +1,44 @@
+"""The configuration of a run: one typed object, read from YAML and checked at the start.
+
+Belongs here: the schema, config files, presets, rules for class names. Does not: reading what a
+config names (``datasets``, ``backbones``). Uses: ``core`` (the method), ``storage``, ``errors``.
+"""
+
+from sparc_dist.config.class_names import check_classes, letters, words_of
+from sparc_dist.config.file import find_config, load_config, parse, resolve
+from sparc_dist.config.presets import DATASET_KINDS, OPENAI, SIMULATED, TINY, DatasetPreset
+from sparc_dist.config.schema import (
+    KEYS_IN_URL,
+    BackboneConfig,
+    Config,
+    DatasetConfig,
+    LLMConfig,
+    PairTemplate,
+    PromptsConfig,
+    ResourcesConfig,
+    is_file_name,
+)
+
+__all__ = [
+    "DATASET_KINDS",
+    "KEYS_IN_URL",
+    "OPENAI",
+    "SIMULATED",
+    "TINY",
+    "BackboneConfig",
+    "Config",
+    "DatasetConfig",
+    "DatasetPreset",
+    "LLMConfig",
+    "PairTemplate",
+    "PromptsConfig",
+    "ResourcesConfig",
+    "check_classes",
+    "find_config",
+    "is_file_name",
+    "letters",
+    "load_config",
+    "parse",
+    "resolve",
+    "words_of",
+]

@@ -1,0 +1,50 @@
+"""Presets: what a config may leave out.
+
+The kinds of data sets a config may name, with the paper's settings of the official ones, and the
+paper's nine backbones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: The model that comes with this package.
+TINY = "sparc-tiny"
+#: Not a model: its scores are drawn from the noise model by ``sparc-dist simulate``.
+SIMULATED = "simulated"
+
+#: The paper's backbones: the model, and the file in which OpenAI publishes its weights.
+OPENAI = {
+    "ViT-L-14-336": ("ViT-L-14-336-quickgelu", "ViT-L-14-336px.pt"),
+    "ViT-L-14": ("ViT-L-14-quickgelu", "ViT-L-14.pt"),
+    "ViT-B-16": ("ViT-B-16-quickgelu", "ViT-B-16.pt"),
+    "ViT-B-32": ("ViT-B-32-quickgelu", "ViT-B-32.pt"),
+    "RN50x64": ("RN50x64-quickgelu", "RN50x64.pt"),
+    "RN50x16": ("RN50x16-quickgelu", "RN50x16.pt"),
+    "RN50x4": ("RN50x4-quickgelu", "RN50x4.pt"),
+    "RN101": ("RN101-quickgelu", "RN101.pt"),
+    "RN50": ("RN50-quickgelu", "RN50.pt"),
+}
+
+
+@dataclass(frozen=True)
+class DatasetPreset:
+    """The paper's settings for a data set that has its own classes and training labels.
+
+    direction: of co-occurring pairs. resnet_size: the input side of ResNets.
+    """
+
+    direction: Literal["either", "forward"]
+    resnet_size: int
+
+
+#: Every kind of data set, each a module of ``datasets``; the official ones have a preset.
+DATASET_KINDS: dict[str, DatasetPreset | None] = {
+    "voc2007": DatasetPreset("forward", 512),
+    "coco2014": DatasetPreset("either", 448),
+    "nuswide": DatasetPreset("either", 448),
+    "folder": None,
+    "manifest": None,
+    "webdataset": None,
+}

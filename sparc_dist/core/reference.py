@@ -1,0 +1,33 @@
+"""SPARC as one would first write it down: the yardstick of the tests and of the benchmark.
+
+Everything in memory, no shards, no care for data on which a step has nothing to work with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.order_statistics import Mentions
+
+
+def reference_sparc(scores: Scores, mentions: Mentions) -> NDArray[np.float64]:
+    """The final scores (M, N)."""
+    singleton = scores.singleton.astype(np.float64)
+    auxiliary = scores.auxiliary.astype(np.float64)
+    compound = scores.compound.astype(np.float64)
+    compound -= auxiliary.mean(1, keepdims=True)
+    compound /= auxiliary.std(1, ddof=1, keepdims=True)
+    singleton -= singleton.mean(1, keepdims=True)
+    singleton /= singleton.std(1, ddof=1, keepdims=True)
+    singleton = (singleton - singleton.mean(0)) / singleton.std(0, ddof=1)
+    compound = (compound - compound.mean(0)) / compound.std(0, ddof=1)
+    final = np.empty(singleton.shape)
+    for index, prompts in enumerate(mentions):
+        ranked = -np.sort(-compound[:, prompts], axis=1)
+        vectors = np.column_stack([singleton[:, index], ranked])
+        weights = np.linalg.eigh(np.cov(vectors, rowvar=False))[1][:, -1]
+        weights *= np.sign(weights.sum()) / np.abs(weights).sum()
+        final[:, index] = 0.5 * singleton[:, index] + 0.5 * vectors @ weights
+    return final

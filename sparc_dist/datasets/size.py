@@ -1,0 +1,34 @@
+"""How large a data set is, before or after it is prepared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparc_dist import storage
+from sparc_dist.config import DatasetConfig
+from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.datasets.catalogue import class_names, open_source
+from sparc_dist.runs import DatasetLayout
+
+
+@dataclass(frozen=True)
+class DatasetSize:
+    """The number of a data set's images, classes and compound prompts."""
+
+    images: int
+    classes: int
+    compounds: int
+
+
+def size_of(dataset: DatasetConfig, layout: DatasetLayout) -> DatasetSize:
+    """Returns a data set's size: from the run if it has begun, else by listing its images."""
+    facts = storage.read_json_if_exists(layout.marker)
+    if facts is not None:
+        return DatasetSize(facts["images"], facts["classes"], facts["compound"])
+    # A language model is not asked for an estimate; formulaic prompts of all pairs are more.
+    prompts = dataset.prompts.model_copy(update={"llm": None})
+    if prompts.source == "llm":
+        prompts = prompts.model_copy(update={"source": "all-pairs"})
+    bank, _ = dataset_bank(dataset.model_copy(update={"prompts": prompts}), layout)
+    images = sum(len(batch) for batch in open_source(dataset, class_names(dataset)).images())
+    return DatasetSize(images, len(bank.classes), len(bank.compound))

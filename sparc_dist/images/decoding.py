@@ -1,0 +1,162 @@
+"""Images: bytes of any usual format in, a square of uint8 RGB out.
+
+A picture is shown to the model as a person would see it: upright, transparent parts on white,
+16-bit values scaled and not clipped.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
+
+from sparc_dist.errors import one_line
+from sparc_dist.images.formats import FORMATS
+
+#: More pixels than any camera makes; a file that declares more is a decompression bomb.
+MAX_PIXELS = 200_000_000
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_QUIET = threading.Lock()
+
+
+class BadImage(Exception):
+    """An image that cannot be read, with the reason for the error table."""
+
+
+def decode(content: bytes, size: int) -> NDArray[np.uint8]:
+    """The image as (size, size, 3) uint8 RGB, resized to a square (bicubic, no crop)."""
+    (square,) = squares(content, [size])
+    return square
+
+
+def squares(content: bytes, sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
+    """The same at several sizes, each resized from the whole image, which is decoded once."""
+    if not content:
+        raise BadImage("the file is empty")
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of odd metadata; the pixels decide whether an image is good.
+            warnings.simplefilter("ignore")
+            _configure_pillow()
+            with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
+                rgb = _load(image)
+                return [_resized(rgb, size) for size in sizes]
+    except BadImage:
+        raise
+    except UnidentifiedImageError:
+        raise BadImage("not an image in a known format") from None
+    except Exception as error:  # decoders raise nearly anything on damaged data
+        raise BadImage(f"cannot be decoded: {_reason(error)}") from None
+
+
+def _resized(rgb: Image.Image, size: int) -> NDArray[np.uint8]:
+    return np.asarray(rgb.resize((size, size), Image.Resampling.BICUBIC), dtype=np.uint8)
+
+
+def _load(image: Image.Image) -> Image.Image:
+    for width, height in (image.size, _tile_size(image)):
+        if width * height > MAX_PIXELS:
+            raise BadImage(f"declares {width} × {height} pixels, more than {MAX_PIXELS:,}")
+    with _quiet_libtiff() if isinstance(image, TiffImageFile) else nullcontext():
+        image.load()
+    return _to_rgb(_upright(image))
+
+
+def _tile_size(image: Image.Image) -> tuple[int, int]:
+    """The size of a TIFF's tiles, which may be larger than the image and are held as a whole."""
+    if not isinstance(image, TiffImageFile):
+        return 0, 0
+    width, height = (image.tag_v2.get(tag, 0) for tag in (TILEWIDTH, TILELENGTH))
+    if not isinstance(width, int) or not isinstance(height, int):
+        raise BadImage("the size of its tiles is no number")
+    return width, height
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turned as its EXIF says; EXIF that cannot be read turns nothing.
+
+    Not by ImageOps.exif_transpose, which also writes the EXIF anew: one odd tag of a camera's
+    makes that fail, and the image would stay as it lies.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        return _scale_integers(image)
+    if image.mode == "F":
+        raise BadImage("floating-point pixels have no agreed brightness; convert it to 8 bits")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, "white")
+        return Image.alpha_composite(white, rgba).convert("RGB")
+    return image.convert("RGB")
+
+
+def _scale_integers(image: Image.Image) -> Image.Image:
+    """16-bit grey (Pillow's modes I;16 and I) to 8 bits: Pillow's own conversion would clip."""
+    values = np.asarray(image).astype(np.int64)
+    if values.size and (values.min() < 0 or values.max() > 65535):
+        raise BadImage("integer pixels beyond 16 bits have no agreed brightness")
+    return Image.fromarray((values // 257).astype(np.uint8)).convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    """One line, without an address in memory that would differ from run to run."""
+    text = one_line(error)
+    return text if " at 0x" not in text else type(error).__name__
+
+
+@cache
+def _configure_pillow() -> None:
+    """Replaces Pillow's own limit and log: ours is MAX_PIXELS, and reasons go into errors/."""
+    Image.MAX_IMAGE_PIXELS = None
+    logging.getLogger("PIL").setLevel(logging.CRITICAL + 1)
+
+
+def _known_formats() -> list[str]:
+    """Those of FORMATS that this Pillow was built with."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+@contextmanager
+def _quiet_libtiff() -> Iterator[None]:
+    """Keeps libtiff, which says what is wrong past Python, from writing to standard error."""
+    with _QUIET:
+        try:
+            kept = os.dup(2)
+        except OSError:  # there is none
+            yield
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(nowhere)
+            os.close(kept)

@@ -1,0 +1,188 @@
+"""The units of a run on Ray: every data set under every backbone that is still to be done."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import ray
+from ray import exceptions as ray_exceptions
+
+from sparc_dist.backbones import Cost, Costs
+from sparc_dist.config import Config
+from sparc_dist.errors import UserError, chain_of_causes, explain
+from sparc_dist.pipeline.cluster import cluster, request_workers
+from sparc_dist.pipeline.prepare import prepare
+from sparc_dist.pipeline.scoring import score_group
+from sparc_dist.pipeline.unit import Unit
+from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.planning import BackboneGroup, plan
+from sparc_dist.runs import DamagedScores, Pending, Phase, Results
+
+log = logging.getLogger(__name__)
+
+#: By the names of data set and backbone.
+Units = dict[tuple[str, str], Unit]
+
+REDUCED_AT_A_TIME = 4
+
+#: After which a group's backbones are tried one by one.
+CRASHES = (
+    ray_exceptions.OutOfMemoryError,
+    ray_exceptions.ObjectStoreFullError,
+    ray_exceptions.WorkerCrashedError,
+    ray_exceptions.ActorDiedError,
+)
+
+
+def run_units(config: Config, pending: Pending, results: Results, phase: Phase = "all") -> None:
+    """Score and reduce units, or one of the two; a unit that fails does not stop the others."""
+    with cluster(config.resources):
+        if phase == "reduce":
+            with Reducers(results) as reducers:
+                for unit in _prepared(config, pending, results).values():
+                    reducers.start(unit)
+            return
+        with request_workers(config.resources) as has:
+            costs = _known_costs(config, pending, results)
+            groups = plan(config, costs, has)
+            known = {
+                name: [backbone for backbone in backbones if (name, backbone.name) in costs]
+                for name, backbones in pending.items()
+            }
+            _run_groups(groups, _prepared(config, known, results), results, phase)
+
+
+def _run_groups(groups: list[BackboneGroup], units: Units, results: Results, phase: Phase) -> None:
+    """Group after group; what is scored is reduced while the next one is scored."""
+    by_key = {
+        (group.dataset, backbone.name): group for group in groups for backbone in group.backbones
+    }
+    with Reducers(results) as reducers:
+        for group in groups:
+            keys = [(group.dataset, backbone.name) for backbone in group.backbones]
+            for unit in _scored(group, [units[key] for key in keys if key in units], results):
+                if phase != "score":
+                    reducers.start(unit)
+        # Scores that turn out not to be what was written are made again from the images, once.
+        for unit in reducers.finish():
+            try:
+                unit.find_damaged()
+            except Exception as error:
+                _fail(results, unit.key, error)
+                continue
+            for again in _scored(by_key[unit.key].alone(unit.key[1]), [unit], results):
+                reducers.start(again)
+
+
+def _known_costs(config: Config, pending: Pending, results: Results) -> Costs:
+    """The costs of units; a model that nobody knows is its unit's failure."""
+    # On a worker, for the driver needs no torch; without a CPU, for a cluster may still have none.
+    counting = ray.remote(num_cpus=0)(_count_costs).remote(config, pending)
+    try:
+        found = get_with_timeout(
+            counting, config.resources.no_progress_seconds, "Counting what models cost"
+        )
+    except Exception as error:
+        for name, backbones in pending.items():
+            for backbone in backbones:
+                _fail(results, (name, backbone.name), error)
+        return {}
+    results.failures |= {key: told for key, told in found.items() if isinstance(told, str)}
+    return {key: cost for key, cost in found.items() if isinstance(cost, Cost)}
+
+
+def _count_costs(config: Config, pending: Pending) -> dict[tuple[str, str], Cost | str]:
+    """What each unit costs, or why that cannot be said."""
+    from sparc_dist.backbones.counting import cost_of
+
+    found: dict[tuple[str, str], Cost | str] = {}
+    for dataset in config.datasets:
+        for backbone in pending[dataset.name]:
+            try:
+                cost = cost_of(backbone.sized(dataset.resnet_size))
+                found[dataset.name, backbone.name] = cost
+            except UserError as error:
+                found[dataset.name, backbone.name] = str(error)
+    return found
+
+
+def _prepared(config: Config, pending: Pending, results: Results) -> Units:
+    """The units of data sets whose images and prompts are there then."""
+    units: Units = {}
+    limit = config.resources.no_progress_seconds
+    for dataset in config.datasets:
+        name = dataset.name
+        try:
+            if pending[name]:
+                layout = results.layout.dataset(name)
+                data = prepare(dataset, layout, config.shard_size, limit)
+                units |= {(name, b.name): Unit(config, data, b) for b in pending[name]}
+        except Exception as error:
+            for backbone in pending[name]:
+                _fail(results, (name, backbone.name), error)
+    return units
+
+
+def _scored(group: BackboneGroup, units: list[Unit], results: Results) -> list[Unit]:
+    """Score units together; gives those that are complete."""
+    try:
+        failures = score_group(group, units)
+        results.failures |= {(group.dataset, name): told for name, told in failures.items()}
+    except Exception as error:
+        if len(units) > 1 and any(isinstance(cause, CRASHES) for cause in chain_of_causes(error)):
+            # One of them may be too much for a machine that could bear the others.
+            units[0].stages.say(f"{explain(error)} The backbones go on one by one.")
+            return [
+                done
+                for unit in units
+                for done in _scored(group.alone(unit.backbone.name), [unit], results)
+            ]
+        for unit in units:
+            _fail(results, unit.key, error)
+    return [unit for unit in units if unit.key not in results.failures]
+
+
+def _fail(results: Results, key: tuple[str, str], error: BaseException) -> None:
+    log.debug("unit failed", exc_info=error)
+    results.failures[key] = explain(error)
+
+
+class Reducers:
+    """Reduces units, some at a time, while others are still being scored."""
+
+    def __init__(self, results: Results) -> None:
+        self._outcome = results
+        self._pool = ThreadPoolExecutor(REDUCED_AT_A_TIME)
+        self._running: list[tuple[Unit, Future[dict[str, Any]]]] = []
+
+    def __enter__(self) -> Reducers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            for unit in self.finish():
+                self._outcome.failures[unit.key] = (
+                    f"Scores of {unit.layout.root} are not what was written; run both stages, "
+                    "without --only, to make them anew, and see to its disk if that was done."
+                )
+        # After Ctrl-C nobody waits; the threads end with Ray.
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def start(self, unit: Unit) -> None:
+        """Reduce a unit as soon as there is room."""
+        self._running.append((unit, self._pool.submit(unit.reduce)))
+
+    def finish(self) -> list[Unit]:
+        """Wait for all; gives the units whose scores are damaged."""
+        damaged = []
+        running, self._running = self._running, []
+        for unit, metrics in running:
+            try:
+                self._outcome.metrics[unit.key] = metrics.result()
+            except DamagedScores:
+                damaged.append(unit)
+            except Exception as error:
+                _fail(self._outcome, unit.key, error)
+        return damaged

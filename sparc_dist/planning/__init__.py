@@ -1,0 +1,31 @@
+"""Planning, without starting anything: what there is, and which backbones share scorers.
+
+Belongs here: capacity, the plan of a run, the estimate of what it takes. Does not: Ray
+(``pipeline``) or counting a model's cost (``backbones``). Uses: ``backbones``, ``datasets``,
+``runs``, ``config``, ``errors``.
+"""
+
+from sparc_dist.planning.capacity import GB, Capacity, this_machine
+from sparc_dist.planning.estimate import Speeds, estimate, estimate_text, sizes_text
+from sparc_dist.planning.plan import (
+    PROCESS_BYTES,
+    BackboneGroup,
+    Scorers,
+    plan,
+    plan_scorers,
+)
+
+__all__ = [
+    "GB",
+    "PROCESS_BYTES",
+    "BackboneGroup",
+    "Capacity",
+    "Scorers",
+    "Speeds",
+    "estimate",
+    "estimate_text",
+    "plan",
+    "plan_scorers",
+    "sizes_text",
+    "this_machine",
+]

@@ -1,0 +1,177 @@
+"""What a plan will take: images a second, hours, bytes and money, from stated speeds. No Ray.
+
+A group's scorers spend on each image the sum of what its backbones cost; decoders work beside them.
+On GPUs the slower of the two sets the pace; on CPUs both draw on the same cores, so they add up.
+Start-up, the text tower and the reduce are left out: minutes beside hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sparc_dist.backbones import Cost
+from sparc_dist.config import BackboneConfig
+from sparc_dist.datasets import DatasetSize
+from sparc_dist.planning.capacity import GB, Capacity
+from sparc_dist.planning.plan import BackboneGroup
+from sparc_dist.runs import METHODS
+from sparc_dist.runs.tables import aligned
+
+FLOAT32 = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What machines are taken to do; ``sparc-dist bench`` measures the last two.
+
+    gpu_tflops and half_tflops: what CLIP models reach on one GPU in float32, and in bf16 or fp16.
+    core_gflops: the same on one core. decodes: photos that a core reads, decodes and resizes.
+    """
+
+    gpu_tflops: float = 12.0
+    half_tflops: float = 40.0
+    core_gflops: float = 40.0
+    decodes: float = 60.0
+
+    def gflops(self, backbone: BackboneConfig, on_gpu: bool) -> float:
+        """GFLOP a second of one GPU, or one core, under a backbone."""
+        if not on_gpu:
+            return self.core_gflops
+        return 1e3 * (self.gpu_tflops if backbone.precision == "fp32" else self.half_tflops)
+
+
+def stored_bytes(size: DatasetSize, cost: Cost) -> int:
+    """Returns the bytes of scores, embeddings and final scores of a unit, before compression."""
+    scores = 2 * size.classes + size.compounds + cost.width
+    final = len(METHODS) * size.classes
+    return FLOAT32 * size.images * (scores + final)
+
+
+@dataclass(frozen=True)
+class UnitEstimate:
+    """A unit: the share of the scorers' time it takes, and what it would do had it all of it."""
+
+    backbone: str
+    cost: Cost
+    share: float
+    images_per_second: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class GroupEstimate:
+    """Units that go together. bound: what sets the pace; device_hours: of GPUs, or of cores."""
+
+    group: BackboneGroup
+    images: int
+    units: list[UnitEstimate]
+    images_per_second: float
+    bound: Literal["scoring", "decoding"]
+    device_hours: float
+
+    @property
+    def hours(self) -> float:
+        """How long the group takes."""
+        return self.images / self.images_per_second / 3600
+
+
+def estimate(
+    group: BackboneGroup, size: DatasetSize, has: Capacity, speeds: Speeds
+) -> GroupEstimate:
+    """What a group takes on a data set of this size."""
+    scorers = group.scorers
+    on_gpu = scorers.gpus > 0
+    devices = scorers.actors * scorers.gpus
+    if not on_gpu:
+        devices = min(scorers.actors * scorers.threads, has.cpus)
+    members = list(zip(group.backbones, group.costs, strict=True))
+    seconds = [cost.gflop / speeds.gflops(backbone, on_gpu) for backbone, cost in members]
+    scoring = sum(seconds) / devices
+    decoding = 1 / (speeds.decodes * min(group.decoders, has.cpus))
+    units = [
+        UnitEstimate(
+            backbone.name, cost, each / sum(seconds), devices / each, stored_bytes(size, cost)
+        )
+        for (backbone, cost), each in zip(members, seconds, strict=True)
+    ]
+    return GroupEstimate(
+        group,
+        size.images,
+        units,
+        1 / (max(scoring, decoding) if on_gpu else scoring + decoding),
+        "scoring" if scoring >= decoding else "decoding",
+        size.images * sum(seconds) / 3600,
+    )
+
+
+def estimate_text(
+    groups: Sequence[GroupEstimate], has: Capacity, price: float | None = None
+) -> str:
+    """The plan as people read it; ``price``: of a node for an hour."""
+    head = ("data set × backbone", "input", "GFLOP/image", "share", "images/s alone", "storage")
+    rows: list[tuple[str, ...]] = [head]
+    for group in groups:
+        rows += [_row(group.group.dataset, unit) for unit in group.units]
+    hours = sum(group.hours for group in groups)
+    stored = sum(unit.bytes for group in groups for unit in group.units)
+    money = "" if price is None else f", {price * has.nodes * hours:,.2f} at {price:g} a node-hour"
+    total = f"In all {_hours(hours)} on {_count(has.nodes, 'node')}, {_bytes(stored)}{money}."
+    return "\n".join([aligned(rows, "lrrrrr"), "", *map(_group_line, groups), total])
+
+
+def sizes_text(sizes: Mapping[str, DatasetSize]) -> str:
+    """One line a data set."""
+    return "\n".join(
+        f"{name}: {size.images:,} images, {size.classes:,} classes, "
+        f"{size.compounds:,} compound prompts"
+        for name, size in sizes.items()
+    )
+
+
+def _row(dataset: str, unit: UnitEstimate) -> tuple[str, ...]:
+    return (
+        f"{dataset} × {unit.backbone}",
+        f"{unit.cost.image_size}",
+        f"{unit.cost.gflop:,.1f}",
+        f"{100 * unit.share:.1f} %",
+        _number(unit.images_per_second),
+        _bytes(unit.bytes),
+    )
+
+
+def _group_line(estimate: GroupEstimate) -> str:
+    group, scorers = estimate.group, estimate.group.scorers
+    on = f"{scorers.gpus:g} GPU" if scorers.gpus else _count(scorers.threads, "thread")
+    kind = "GPU" if scorers.gpus else "core"
+    return (
+        f"{group.dataset}: {_count(len(group.backbones), 'backbone')} on "
+        f"{_count(scorers.actors, 'scorer')} with {on} and {group.scorer_bytes / GB:.1f} GB each; "
+        f"{_count(group.decoders, 'CPU')} decode to {', '.join(map(str, group.sizes))} pixels; "
+        f"{_number(estimate.images_per_second)} images/s, set by {estimate.bound}: "
+        f"{_hours(estimate.hours)}, {_number(estimate.device_hours)} {kind}-hours."
+    )
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:g} {what}" + ("" if number == 1 else "s")
+
+
+def _hours(hours: float) -> str:
+    if hours >= 1:
+        return f"{_number(hours)} h"
+    return f"{_number(60 * hours)} min" if 60 * hours >= 1 else f"{_number(3600 * hours)} s"
+
+
+def _number(value: float) -> str:
+    """Three digits, and all of those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.3g} {unit}"
+        count /= 1000
+    return f"{count:,.4g} TB"

@@ -1,0 +1,119 @@
+"""Where a data set's prompt bank comes from, as its config asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sparc_dist import storage
+from sparc_dist.config import LLMConfig, PromptsConfig
+from sparc_dist.errors import UserError, quoted
+from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
+from sparc_dist.prompts.compound import (
+    CompoundPrompt,
+    Cooccurrence,
+    all_pairs,
+    from_cooccurrence,
+    from_sets,
+    in_templates,
+    random_prompts,
+)
+from sparc_dist.prompts.llm import Replies, descriptive_sentences, endpoint_of, plausible_pairs
+from sparc_dist.prompts.matching import ClassMatcher
+
+
+@dataclass
+class BankBuilder:
+    """Builds a prompt bank; what went wrong on the way, and was done without, is in ``notes``."""
+
+    classes: tuple[str, ...]
+    config: PromptsConfig
+    replies: Replies
+    notes: list[str] = field(default_factory=list)
+
+    def build(self, training: Iterable[Sequence[Sequence[int]]]) -> PromptBank:
+        """The bank. ``training``: batches of label lists, for the sources that count them."""
+        prompts = in_templates(self.classes, self._formulaic(training), self.config.templates)
+        if self.config.descriptive is not None:
+            prompts += self._from_file(self.config.descriptive)
+        if self.config.llm is not None and self.config.llm.sentences:
+            prompts += self._from_llm(self.config.llm, prompts)
+        # Of a text that comes twice the first stays: a pair knows its classes, a sentence guesses.
+        distinct: dict[str, CompoundPrompt] = {}
+        for prompt in prompts:
+            distinct.setdefault(prompt.text, prompt)
+        return PromptBank(self.classes, tuple(distinct.values()))
+
+    def _formulaic(self, training: Iterable[Sequence[Sequence[int]]]) -> Sequence[CompoundPrompt]:
+        config, classes = self.config, self.classes
+        if config.source in ("training", "labels"):
+            seen = self._count(training)
+            return from_cooccurrence(classes, seen, (config.tau2, config.tau3), config.direction)
+        if config.source == "list" and config.sets is not None:
+            return from_sets(classes, self._listed(config.sets))
+        if config.source == "llm" and config.llm is not None:
+            return self._llm_pairs(config.llm)
+        if config.source == "random":
+            return random_prompts(classes, config.random_per_class, config.seed)
+        return all_pairs(classes) if config.source == "all-pairs" else ()
+
+    def _count(self, training: Iterable[Sequence[Sequence[int]]]) -> Cooccurrence:
+        seen: Cooccurrence | None = None
+        for batch in training:
+            counts = Cooccurrence.of(batch, len(self.classes))
+            seen = counts if seen is None else seen + counts
+        if seen is None or not seen.counts.any():
+            where = self.config.labels or "The training split"
+            raise UserError(f"{where} holds no label; give a table with labels of the classes.")
+        return seen
+
+    def _listed(self, url: str) -> list[tuple[int, ...]]:
+        """The pairs and triplets of a file: class names between commas or the word and."""
+        matcher = ClassMatcher(self.classes)
+        sets = []
+        for number, line in enumerate(storage.read_lines(url), 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            names = [name for name in re.split(r",|\band\b", line) if name.strip()]
+            found = [matcher.classes_in(name) for name in names]
+            ids = tuple(sorted({index for classes in found for index in classes}))
+            if len(ids) not in (2, 3) or any(len(classes) != 1 for classes in found):
+                raise UserError(
+                    f"{url}, line {number}: {quoted(line.strip())} does not name two or three "
+                    "classes; write their names with commas between them."
+                )
+            sets.append(ids)
+        if not sets:
+            raise UserError(f"{url} names no pair of classes; write one a line.")
+        return list(dict.fromkeys(sets))
+
+    def _from_file(self, url: str) -> list[CompoundPrompt]:
+        lines = [line.strip() for line in storage.read_lines(url) if line.strip()]
+        found = descriptive_prompts(self.classes, lines)
+        if not found:
+            raise UserError(
+                f"No line of {url} mentions a class; check the names, or remove `descriptive`."
+            )
+        if len(found) < len(set(lines)):
+            self.notes.append(
+                f"{len(set(lines)) - len(found)} of {len(set(lines))} descriptive prompts mention "
+                "no class and were left out."
+            )
+        return found
+
+    def _llm_pairs(self, config: LLMConfig) -> list[CompoundPrompt]:
+        answer = plausible_pairs(self.classes, endpoint_of(config), self.replies)
+        if answer.problem:
+            self.notes.append(f"{answer.problem} All pairs are used instead.")
+            return all_pairs(self.classes)
+        return from_sets(self.classes, answer.found)
+
+    def _from_llm(
+        self, config: LLMConfig, prompts: Sequence[CompoundPrompt]
+    ) -> list[CompoundPrompt]:
+        sets = dict.fromkeys(prompt.class_ids for prompt in prompts if len(prompt.class_ids) > 1)
+        answer = descriptive_sentences(self.classes, list(sets), endpoint_of(config), self.replies)
+        if answer.problem:
+            self.notes.append(f"{answer.problem} The run goes on without its other sentences.")
+        return list(answer.found)

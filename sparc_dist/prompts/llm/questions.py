@@ -1,0 +1,206 @@
+"""What a language model is asked, and how its replies are read.
+
+Whatever the endpoint does (fails, stalls, answers rubbish), the caller gets what could be read and
+one sentence that says what was wrong, and goes on with formulaic prompts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from sparc_dist.config import words_of
+from sparc_dist.prompts.compound import CompoundPrompt
+from sparc_dist.prompts.llm.endpoint import Endpoint, EndpointError, LLMError
+from sparc_dist.prompts.llm.replies import Replies
+from sparc_dist.prompts.matching import ClassMatcher
+
+Found = TypeVar("Found")
+
+SETS_PER_QUESTION = 20
+CAPTION_LENGTH = range(10, 301)
+
+_NUMBERING = re.compile(r"^[\s\-*•–—·#]*(?:\(?\d{1,4}[.):\]*]+\s+)?")
+_WRAPPING = " \t\"'“”‘’„«»`*_,[]"
+_MARKUP = re.compile(r"[<>{}|\\]")
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Answer(Generic[Found]):
+    """What could be had; ``problem`` warns, in one sentence, that it is not all."""
+
+    found: list[Found]
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class _Question(Generic[Found]):
+    """A question, and how to read the reply: ``read`` raises LLMError for rubbish."""
+
+    text: str
+    read: Callable[[str], list[Found]]
+
+
+def descriptive_sentences(
+    classes: Sequence[str],
+    sets: Sequence[tuple[int, ...]],
+    endpoint: Endpoint,
+    replies: Replies,
+) -> Answer[CompoundPrompt]:
+    """Captions for sets of classes, each once, with the classes that they really mention.
+
+    Those may differ from the set that was asked for: what counts is what a caption says.
+    """
+    together = [ids for ids in dict.fromkeys(sets) if len(set(ids)) > 1]
+    batches = [
+        together[start : start + SETS_PER_QUESTION]
+        for start in range(0, len(together), SETS_PER_QUESTION)
+    ]
+    read = partial(_read_captions, ClassMatcher(classes))
+    questions = [_Question(_caption_question(classes, batch), read) for batch in batches]
+    answer = _ask_all(questions, endpoint, replies)
+    distinct: dict[str, CompoundPrompt] = {}
+    for prompt in answer.found:
+        distinct.setdefault(prompt.text.casefold(), prompt)
+    return Answer(list(distinct.values()), answer.problem)
+
+
+def plausible_pairs(
+    classes: Sequence[str], endpoint: Endpoint, replies: Replies
+) -> Answer[tuple[int, int]]:
+    """The pairs (i < j) of which either class was said to appear in a photo of the other.
+
+    After a problem, pairs of the classes that were not asked about may be missing.
+    """
+    matcher = ClassMatcher(classes)
+    questions = [
+        _Question(_company_question(classes, index), partial(_read_company, matcher, index))
+        for index in range(len(classes))
+        if len(classes) > 1
+    ]
+    answer = _ask_all(questions, endpoint, replies)
+    return Answer(sorted(set(answer.found)), answer.problem)
+
+
+def _ask_all(
+    questions: Sequence[_Question[Found]], endpoint: Endpoint, replies: Replies
+) -> Answer[Found]:
+    """All answers, in order; once the endpoint fails, only those that are kept."""
+    found: list[Found] = []
+    problem, unanswered, down = "", 0, False
+    for question in questions:
+        answer = _kept(question, replies)
+        if answer is None and not down:
+            try:
+                answer = _asked(question, endpoint, replies)
+            except LLMError as error:
+                problem, down = str(error), isinstance(error, EndpointError)
+        found += answer or []
+        unanswered += answer is None
+    if not unanswered:
+        return Answer(found)
+    missing = f"{unanswered} of {len(questions)} questions have no answer"
+    return Answer(found, f"{problem.removesuffix('.')}; {missing}.")
+
+
+def _kept(question: _Question[Found], replies: Replies) -> list[Found] | None:
+    """What a kept reply says; None where there is none, or none that can be read."""
+    reply = replies.get(question.text)
+    if reply is not None:
+        with suppress(LLMError):
+            return question.read(reply)
+    return None
+
+
+def _asked(question: _Question[Found], endpoint: Endpoint, replies: Replies) -> list[Found]:
+    """What the model says; the reply is kept once it has proved readable."""
+    reply = endpoint.ask(question.text)
+    found = question.read(reply)
+    replies.put(question.text, reply)
+    return found
+
+
+def _caption_question(classes: Sequence[str], sets: Sequence[tuple[int, ...]]) -> str:
+    lists = ("; ".join(_one_line(classes[index]) for index in ids) for ids in sets)
+    return "\n".join(
+        [
+            "Write one natural, descriptive photo caption for each of the lists of things below.",
+            "A caption is one sentence that mentions at least two things of its list by name.",
+            "Answer with the captions only, one per line, in the order of the lists.",
+            "",
+            *(f"{number}. {names}" for number, names in enumerate(lists, 1)),
+        ]
+    )
+
+
+def _company_question(classes: Sequence[str], index: int) -> str:
+    others = [_one_line(name) for other, name in enumerate(classes) if other != index]
+    return "\n".join(
+        [
+            "Which of the things listed below plausibly appear in the same photo as"
+            f' "{_one_line(classes[index])}"?',
+            "Answer with their names only, one per line, exactly as they are written in the list;",
+            "answer with the word none if there are none.",
+            "",
+            *others,
+        ]
+    )
+
+
+def _read_captions(matcher: ClassMatcher, reply: str) -> list[CompoundPrompt]:
+    """The lines that are captions of two classes or more."""
+    captions = [
+        CompoundPrompt(line, ids, "descriptive")
+        for line in _lines(reply)
+        if _is_caption(line) and len(ids := matcher.classes_in(line)) > 1
+    ]
+    if not captions:
+        raise LLMError("The language model's reply has no caption that mentions two classes.")
+    return captions
+
+
+def _read_company(matcher: ClassMatcher, index: int, reply: str) -> list[tuple[int, int]]:
+    """The pairs of class ``index`` with the classes named, one per line or between commas."""
+    named: set[int] = set()
+    lines = _lines(reply)
+    for line in lines:
+        named.update(_name(matcher, line) or _names(matcher, line.split(",")))
+    if not named and not any(words_of(line) == ["none"] for line in lines):
+        raise LLMError("The language model's reply names none of the classes.")
+    return [(min(index, other), max(index, other)) for other in named if other != index]
+
+
+def _name(matcher: ClassMatcher, text: str) -> tuple[int, ...]:
+    """The class that the whole text names; as one word, so that "police car" is not "car"."""
+    return matcher.classes_in("".join(words_of(text)))
+
+
+def _names(matcher: ClassMatcher, texts: Sequence[str]) -> list[int]:
+    return [index for text in texts for index in _name(matcher, text)]
+
+
+def _is_caption(line: str) -> bool:
+    """Whether a line can be one: no heading, no markup, no characters that nobody sees."""
+    return (
+        len(line) in CAPTION_LENGTH
+        and line.isprintable()
+        and not line.endswith(":")
+        and not _MARKUP.search(line)
+    )
+
+
+def _lines(reply: str) -> list[str]:
+    """The lines of a reply without what models put around them: thoughts, numbers, quotes."""
+    lines = _THINKING.sub("", reply).splitlines()
+    bare = (_NUMBERING.sub("", line.strip(_WRAPPING)).strip(_WRAPPING) for line in lines)
+    return [_one_line(line) for line in bare if line]
+
+
+def _one_line(text: str) -> str:
+    """``text`` with single spaces."""
+    return " ".join(text.split())

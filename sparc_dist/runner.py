@@ -1,0 +1,74 @@
+"""A run from start to end: find what is missing, do it, record what became of each unit."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.config import Config
+from sparc_dist.runs import Phase, Results, RunLayout, claim
+
+
+def run(config: Config, overwrite: bool = False, phase: Phase = "all") -> Results:
+    """Does what is missing of a run; a unit that fails does not stop the others."""
+    layout = RunLayout(config.output)
+    record = claim(layout, config, overwrite)
+    results = Results.read(layout, record)
+    results.failures.clear()  # those of an earlier start
+    pending = {
+        dataset.name: [b for b in config.backbones if (dataset.name, b.name) not in results.metrics]
+        for dataset in config.datasets
+    }
+    results.nothing_to_do = not any(pending.values())
+    started = time.monotonic()
+    if not results.nothing_to_do:
+        storage.check_access(layout.root)
+        # Ray takes seconds to import; a finished run should not wait for it.
+        from sparc_dist.pipeline.environment import configure_ray
+
+        configure_ray()
+        from sparc_dist.pipeline.scheduling import run_units
+
+        run_units(config, pending, results, phase)
+    _check_error_share(results, config.max_error_share)
+    units = _unit_facts(config, results)
+    if not results.nothing_to_do or units != record.get("units"):
+        if not results.nothing_to_do:
+            record["seconds"] = round(time.monotonic() - started, 1)
+        record["units"] = units
+        storage.write_json(layout.run, record)
+    return results
+
+
+def _check_error_share(results: Results, limit: float) -> None:
+    """Counts a unit with too many unreadable images as failed; its results are kept."""
+    for key, metrics in results.metrics.items():
+        errors = metrics["errors"]
+        if errors["share"] > limit:
+            (reason, count), *_ = errors["reasons"].items()
+            results.failures[key] = (
+                f"{errors['images']} of {errors['images'] + metrics['images']} images could not be "
+                f"read ({count} × {reason}), more than max_error_share ({limit:g}) allows; all "
+                "other results are saved. Look into errors/, and raise max_error_share if this is "
+                "expected."
+            )
+
+
+def _unit_facts(config: Config, results: Results) -> list[dict[str, Any]]:
+    """Returns the `units` of run.json, in the order of the config."""
+    facts = []
+    known = {**results.metrics, **results.failures}
+    keys = product(config.datasets, config.backbones)
+    for key in [(dataset.name, backbone.name) for dataset, backbone in keys]:
+        if key not in known:
+            continue
+        unit: dict[str, Any] = {"dataset": key[0], "backbone": key[1], "status": "done"}
+        if metrics := results.metrics.get(key):
+            unit |= {"images": metrics["images"], "errors": metrics["errors"]["images"]}
+            unit |= {name: metrics[name] for name in ("weights_sha256", "prompts_sha256")}
+        if key in results.failures:
+            unit |= {"status": "failed", "error": results.failures[key]}
+        facts.append(unit)
+    return facts

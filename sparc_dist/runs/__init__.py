@@ -1,0 +1,33 @@
+"""What a run leaves in storage: names, markers, shards, checkpoints of the reduce, results.
+
+Belongs here: the run format (docs/run-format.md), and reading and writing it. Does not: computing
+any of it (``pipeline``). Uses: ``config``, ``storage``, ``core``, ``errors``.
+"""
+
+from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
+from sparc_dist.runs.markers import Marker, MarkerSummary, Provenance
+from sparc_dist.runs.record import claim, read_record
+from sparc_dist.runs.results import NO_LABELS, TITLES, Pending, Phase, Results, UnitKey
+from sparc_dist.runs.shards import METHODS, DamagedScores, UnitShards
+
+__all__ = [
+    "METHODS",
+    "NO_LABELS",
+    "STAGES",
+    "TITLES",
+    "DamagedScores",
+    "DatasetLayout",
+    "Marker",
+    "MarkerSummary",
+    "Pending",
+    "Phase",
+    "Provenance",
+    "Results",
+    "RunLayout",
+    "UnitKey",
+    "UnitLayout",
+    "UnitShards",
+    "claim",
+    "read_record",
+    "shard_groups",
+]

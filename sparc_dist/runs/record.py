@@ -1,0 +1,185 @@
+"""run.json: which run lies at an output, so that two are never mixed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Any
+
+from sparc_dist import __version__, storage
+from sparc_dist.config import Config
+from sparc_dist.errors import UserError
+from sparc_dist.runs.layout import RunLayout
+from sparc_dist.storage import without_secrets
+
+log = logging.getLogger(__name__)
+
+LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
+
+#: The version of the run format (docs/run-format.md); a run without one is of version 1.
+FORMAT = 1
+
+Record = dict[str, Any]
+
+
+def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
+    """Write run.json before anything else, or find that this very run was begun earlier."""
+    identity = {"config": config.identity(), "inputs": _input_hashes(config)}
+    if overwrite:
+        storage.check_access(layout.root)
+        discard(layout, _read(layout) or identity)
+    record = None if overwrite else _read_whole(layout)
+    if record is not None:
+        different = list(differences({key: record[key] for key in identity}, identity))
+        if not different:
+            return record
+        if _has_results(layout, record):
+            raise UserError(
+                f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); go "
+                "back to that config, keep both with --to NEW, or replace it with --overwrite."
+            )
+    elif not overwrite and _has_results(layout, identity):
+        raise UserError(
+            f"{layout.root} holds results without the run.json that says of what run; put it back, "
+            "choose another place with --to NEW, or start anew with --overwrite."
+        )
+    storage.check_access(layout.root)
+    record = {"format": FORMAT, "sparc_dist": __version__, **identity, **_facts()}
+    storage.write_json(layout.run, record)
+    return record
+
+
+def read_record(layout: RunLayout) -> Record:
+    """run.json, for who only looks at a run and cannot do without it."""
+    place = without_secrets(layout.root)
+    try:
+        record: Record = storage.read_json(layout.run)
+        if record["config"]["datasets"] and record["config"]["backbones"]:
+            _check_format(layout, record)
+            return record
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"There is no run at {place}; check the URL, or start the run.") from None
+    except (ValueError, TypeError, KeyError):
+        log.debug("run.json cannot be read", exc_info=True)
+    raise UserError(f"The run.json at {place} is damaged; put it back, it says what run this is.")
+
+
+def _read(layout: RunLayout) -> Record | None:
+    """run.json; None where there is none, or a damaged one."""
+    found = storage.read_json_if_exists(layout.run)
+    try:
+        names = [part["name"] for key in ("datasets", "backbones") for part in found["config"][key]]
+        return found if names and "inputs" in found else None
+    except (TypeError, KeyError):
+        return None
+
+
+def _read_whole(layout: RunLayout) -> Record | None:
+    """run.json; None where there is none. A damaged one is not guessed at."""
+    record = _read(layout)
+    if record is not None:
+        _check_format(layout, record)
+    if record is None and storage.read_if_exists(layout.run) is not None:
+        raise UserError(
+            f"{layout.run} is damaged, so nobody knows what run this is; put it back, choose "
+            "another place with --to NEW, or start anew with --overwrite."
+        )
+    return record
+
+
+def _check_format(layout: RunLayout, record: Record) -> None:
+    """Raises UserError for a run that a newer version of this package wrote."""
+    if record.get("format", FORMAT) > FORMAT:
+        raise UserError(
+            f"The run at {without_secrets(layout.root)} has format {record['format']}, and this "
+            f"version of sparc_dist ({__version__}) reads up to {FORMAT}; install a newer one."
+        )
+
+
+def _facts() -> Record:
+    return {
+        "versions": {name: version(name) for name in LIBRARIES},
+        "host": {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "cpus": os.cpu_count(),
+        },
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _input_hashes(config: Config) -> dict[str, str | None]:
+    """Content hashes of the tables and texts that the config names; None where one is missing.
+
+    A folder's images are taken as they are at the run's first start.
+    """
+    urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
+    for dataset in config.datasets:
+        prompts = dataset.prompts
+        named = (dataset.classes, prompts.labels, prompts.sets, prompts.descriptive)
+        urls += [url for url in named if isinstance(url, str)]
+    return {url: storage.sha256(url) for url in sorted(set(urls))}
+
+
+def _has_results(layout: RunLayout, record: Record) -> bool:
+    """Whether the earlier start got as far as a prepared data set; before, nothing is lost."""
+    names = [dataset["name"] for dataset in record["config"]["datasets"]]
+    return any(storage.read_if_exists(layout.dataset(name).marker) is not None for name in names)
+
+
+def discard(layout: RunLayout, record: Record) -> None:
+    """Delete what a run wrote, by name; replies of an LLM stay, for they are of no one run.
+
+    Markers go first and run.json last: broken off half way, it is still that run, with less done.
+    """
+    names = [dataset["name"] for dataset in record["config"]["datasets"]]
+    backbones = [backbone["name"] for backbone in record["config"]["backbones"]]
+    with ThreadPoolExecutor(32) as workers:
+        for name in names:
+            data = layout.dataset(name)
+            facts = storage.read_json_if_exists(data.marker) or {"shards": 0}
+            units = [data.unit(backbone) for backbone in backbones]
+            shards = range(facts["shards"])
+            markers = [unit.marker(shard) for unit in units for shard in shards]
+            for urls in (
+                [unit.metrics for unit in units],
+                markers,
+                [url for unit in units for url in unit.files(len(shards))],
+                [data.images, data.prompts],
+                [data.marker],
+            ):
+                list(workers.map(storage.delete, urls))
+        list(workers.map(storage.delete, layout.report_files(names, backbones)))
+        files = layout.experiment_files(_experiments(layout))
+        list(workers.map(storage.delete, files))
+    storage.delete(layout.run)
+
+
+def _experiments(layout: RunLayout) -> list[str]:
+    """Returns the names of the experiments made on a run: its index shows a picture of each."""
+    index = (storage.read_if_exists(layout.experiments_index) or b"").decode(errors="replace")
+    return re.findall(r"\]\(([a-z0-9-]+)\.png\)", index)
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Where two configs differ, as "field: old → new"."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, pair in enumerate(zip(old, new, strict=True)):
+            yield from differences(*pair, f"{path}.{index}")
+    elif old != new:
+        yield f"{path}: {_short(old)} → {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,93 @@
+"""A simulated run on Ray: scores drawn shard by shard, then reduced as those of images are."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from sparc_dist import storage
+from sparc_dist.config import Config
+from sparc_dist.errors import explain
+from sparc_dist.pipeline.cluster import cluster
+from sparc_dist.pipeline.passes import Passes, ShardGroup
+from sparc_dist.pipeline.prepare import Prepared, prepare
+from sparc_dist.pipeline.stages import Stages
+from sparc_dist.runner import run
+from sparc_dist.runs import Marker, Provenance, Results, RunLayout, UnitShards
+from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.simulation.inputs import Settings
+from sparc_dist.simulation.model import ScoreModel
+from sparc_dist.storage import retries
+
+log = logging.getLogger(__name__)
+
+
+def draw_and_reduce(config: Config, settings: Settings) -> Results:
+    """Do what is missing of a simulated run that is claimed and has its input."""
+    layout = RunLayout(config.output)
+    (dataset,), (backbone,) = config.datasets, config.backbones
+    with cluster(config.resources):
+        try:
+            _score(config, layout, settings)
+        except Exception as error:
+            log.debug("simulation failed", exc_info=error)
+            failed = {(dataset.name, backbone.name): explain(error)}
+            return Results(layout, [dataset.name], [backbone.name], failures=failed)
+        return run(config, phase="reduce")
+
+
+def _score(config: Config, layout: RunLayout, settings: Settings) -> None:
+    """The scores of all shards to storage, a task per group of them."""
+    (dataset,), (backbone,) = config.datasets, config.backbones
+    limit = config.resources.no_progress_seconds
+    data = prepare(dataset, layout.dataset(dataset.name), config.shard_size, limit)
+    drawing = Drawing.of(data, backbone.name, settings)
+    stages = Stages(dataset.name, backbone.name)
+    Passes(data.sizes, limit).merged("scoring", stages, partial(_draw, drawing))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What it takes to draw a shard."""
+
+    shards: UnitShards
+    model: ScoreModel
+    scoring: Provenance
+
+    @classmethod
+    def of(cls, data: Prepared, backbone: str, settings: Settings) -> Drawing:
+        """The drawing of a prepared data set."""
+        bank, count = data.bank, len(data.bank.classes)
+        mentioned = [prompt.class_ids for prompt in bank.compound]
+        return cls(
+            UnitShards(data.layout, data.layout.unit(backbone), count, len(mentioned)),
+            ScoreModel(settings.noise, settings.seed, count, mentioned),
+            Provenance(settings.sha256, bank.sha256, data.images_sha256, "simulated"),
+        )
+
+    def done(self, shard: int) -> bool:
+        """Whether the shard is there as it was written."""
+        marker = Marker.read(self.shards.unit, shard)
+        ours = marker is not None and marker.scoring == self.scoring
+        return ours and not self.shards.damaged(shard)
+
+    def draw(self, shard: int) -> None:
+        """Scores, errors and marker of a shard, in this order."""
+        before = retries()
+        rows = storage.read_row_group(self.shards.dataset.images, shard, ["image_id"])
+        ids = rows["image_id"].to_pylist()
+        scores = self.model.scores(shard, self.shards.labels(shard, ids)[1])
+        table = scores_table(ids, scores, np.zeros((len(ids), 0), dtype=np.float32))
+        marker = write_shard(self.shards.unit, shard, table, [], self.scoring)
+        replace(marker, retries=retries() - before).write(self.shards.unit)
+
+
+def _draw(drawing: Drawing, group: ShardGroup) -> int:
+    """Draw what is missing or damaged of a group of shards; gives how many those were."""
+    missing = [shard for shard in group.shards if not drawing.done(shard)]
+    for shard in missing:
+        drawing.draw(shard)
+    return len(missing)

@@ -1,0 +1,198 @@
+"""The inputs of a simulated run: its settings, the labels of images that do not exist, a config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from sparc_dist import storage
+from sparc_dist.config import SIMULATED, DatasetConfig, check_classes
+from sparc_dist.core.moments import Floats
+from sparc_dist.datasets import SCHEMA, Manifest
+from sparc_dist.errors import UserError
+from sparc_dist.prompts import Cooccurrence
+from sparc_dist.simulation.model import (
+    LABELS,
+    TRAINING,
+    LabelModel,
+    Labels,
+    Noise,
+    ScoreModel,
+    built_in_cooccurrence,
+    stream,
+)
+from sparc_dist.storage import is_remote
+
+TRAINING_IMAGES = 40_000  # whose labels decide what prompts there are
+BLOCK = 4096  # images whose labels are drawn at once
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is simulated.
+
+    classes: their number, or their names. labels: a table of labels whose co-occurrence the images
+    take over; without it there is one that is built in.
+    """
+
+    images: int
+    classes: int | tuple[str, ...]
+    seed: int = 0
+    labels: str | None = None
+    noise: Noise = field(default_factory=Noise)
+    shard_size: int = 1024
+
+    def __post_init__(self) -> None:
+        for name, least in (("images", 1), ("classes", 1), ("seed", 0), ("shard_size", 1)):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < least:
+                raise UserError(f"{name} is {value}; give at least {least}.")
+        try:
+            check_classes(self.names)
+        except ValueError as error:
+            raise UserError(f"The classes of a simulation: {error}.") from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes; made up where only their number is given."""
+        if not isinstance(self.classes, int):
+            return self.classes
+        width = max(2, len(str(self.classes)))
+        return tuple(f"class {number:0{width}d}" for number in range(1, self.classes + 1))
+
+    def facts(self) -> dict[str, Any]:
+        """All that decides the labels and scores; of a table, its content and not its place."""
+        table = "built in" if self.labels is None else storage.sha256(self.labels)
+        kept = asdict(self) | {"classes": self.names, "labels": table}
+        return kept | {"training_images": TRAINING_IMAGES}
+
+    @property
+    def sha256(self) -> str:
+        """A hash of all that decides the labels and scores."""
+        return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
+
+
+def score_model(root: str, dataset: DatasetConfig) -> ScoreModel:
+    """What drew the scores of a data set of the simulated run at ``root``, for other prompts.
+
+    The run may have been moved: the config says what its inputs are called, not where they lie.
+    """
+    key = dataset.images.rsplit("/", 1)[-1].removeprefix("images-").removesuffix(".parquet")
+    kept = storage.read_json(storage.join(root, _input("settings", key)))
+    return ScoreModel(Noise(**kept["noise"]), kept["seed"], len(kept["classes"]), ())
+
+
+def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
+    """Write what is missing of the input below ``out``/input and the config; gives its path.
+
+    The files are named by a hash of the settings: under other settings it is another run, which
+    the place of this one refuses.
+    """
+    out = storage.absolute(out, os.getcwd())
+    key = settings.sha256[:16]
+    tables = [_input(part, key) for part in ("images", "labels")]
+    config = storage.join(out, "simulate.yaml")
+    text = yaml.safe_dump(_config(out, settings, *tables), sort_keys=False).encode()
+    if not overwrite and storage.read_if_exists(config) not in (None, text):
+        raise UserError(
+            f"{out} holds a simulation with other settings; go back to those, name another place, "
+            "or replace it with --overwrite."
+        )
+    kept = storage.join(out, _input("settings", key))
+    images, labels = (storage.join(out, table) for table in tables)
+    if overwrite or not all(map(_exists, (images, labels, kept))):
+        print(f"drawing the labels of {settings.images:,} images", file=sys.stderr, flush=True)
+        model = LabelModel.of(_joint(settings))
+        _write(images, _images(model, settings))
+        _write(labels, _training(model, settings))
+        storage.write_json(kept, settings.facts())
+    if storage.read_if_exists(config) != text:
+        storage.write_bytes(config, text)
+    return config
+
+
+def _input(part: str, key: str) -> str:
+    return f"input/{part}-{key}.{'json' if part == 'settings' else 'parquet'}"
+
+
+def _exists(url: str) -> bool:
+    return storage.read_if_exists(storage.byte_range(url, 0, 1)) is not None
+
+
+def _config(out: str, settings: Settings, images: str, labels: str) -> dict[str, object]:
+    """The run as anyone would write it down; paths are relative to the config."""
+    return {
+        "output": out if is_remote(out) else ".",
+        "datasets": [
+            {
+                "name": "simulation",
+                "kind": "manifest",
+                "images": images,
+                "classes": list(settings.names),
+                "prompts": {"source": "labels", "labels": labels},
+            }
+        ],
+        "backbones": [{"name": SIMULATED, "model": SIMULATED}],
+        "shard_size": settings.shard_size,
+    }
+
+
+def _joint(settings: Settings) -> Floats:
+    """Joint probabilities (N, N) of the classes: those of a table, or the built-in ones."""
+    count = len(settings.names)
+    if settings.labels is None:
+        return built_in_cooccurrence(count)
+    images, seen = 0, Cooccurrence.of([], count)
+    for batch in Manifest(settings.labels, settings.names).labels():
+        images += len(batch)
+        seen += Cooccurrence.of(batch, count)
+    if not seen.counts.any():
+        raise UserError(f"{settings.labels} holds no label; give a table with labels.")
+    pairs: Floats = np.einsum("iij->ij", seen.counts) / images
+    return pairs
+
+
+def _images(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:
+    """The manifest, a block at a time."""
+    width = max(6, len(str(settings.images)))
+    for block, start in enumerate(range(0, settings.images, BLOCK)):
+        numbers = range(start, min(start + BLOCK, settings.images))
+        ids = [f"{number:0{width}d}" for number in numbers]
+        # With two slashes it is a URL, and the same wherever the run lies.
+        uris = [f"{SIMULATED}://{image_id}" for image_id in ids]
+        labels = model.draw(len(numbers), stream(settings.seed, LABELS, block))
+        yield pa.table([pa.array(ids), pa.array(uris), _lists(labels)], schema=SCHEMA)
+
+
+def _training(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:
+    """The labels of other images, from which the compound prompts are made."""
+    for block, start in enumerate(range(0, TRAINING_IMAGES, BLOCK)):
+        count = min(BLOCK, TRAINING_IMAGES - start)
+        labels = model.draw(count, stream(settings.seed, TRAINING, block))
+        yield pa.table({"labels": _lists(labels)})
+
+
+def _lists(labels: Labels) -> pa.ListArray:
+    """Labels (n, N) as lists of the indices of the classes that are there."""
+    offsets = np.concatenate([[0], np.cumsum(labels.sum(axis=1))])
+    indices = np.nonzero(labels)[1].astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(indices))
+
+
+def _write(url: str, blocks: Iterator[pa.Table]) -> None:
+    """The blocks as one Parquet file."""
+    first = next(blocks)
+    with storage.atomic_file(url) as path, pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for block in blocks:
+            writer.write_table(block)

@@ -1,0 +1,68 @@
+"""Parquet tables: written whole, read whole or one row group at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparc_dist.storage.files import open_file, read_bytes, write_bytes
+from sparc_dist.storage.filesystems import with_retries
+
+
+def read_table(url: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A Parquet file, or some of its columns."""
+    return pq.read_table(io.BytesIO(read_bytes(url)), columns=columns)
+
+
+def write_table(url: str, table: pa.Table) -> str:
+    """Write a table as one Parquet file; gives the SHA-256 of its bytes."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **parquet_options(table.schema))
+    content = buffer.getvalue()
+    write_bytes(url, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """zstd for all; for floats the split of bytes that lets zstd see their exponents together."""
+    floats = [
+        f"{field.name}.list.element"
+        for field in schema
+        if pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type)
+    ]
+    return {
+        "compression": "zstd",
+        "use_dictionary": False,
+        "use_byte_stream_split": floats or False,
+    }
+
+
+def read_row_group(url: str, index: int, columns: Sequence[str]) -> pa.Table:
+    """One row group of a Parquet file, without reading the others."""
+    with open_file(url) as file:
+        parquet = pq.ParquetFile(file, metadata=_footer(url, _version(url)))
+        return parquet.read_row_group(index, columns=columns)
+
+
+def row_group_sizes(url: str) -> list[int]:
+    """The number of rows of each row group."""
+    footer = _footer(url, _version(url))
+    return [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
+
+
+@lru_cache(maxsize=16)
+def _footer(url: str, version: str) -> pq.FileMetaData:
+    """A file's metadata, read once per process: it grows with the number of row groups."""
+    with open_file(url) as file:
+        return pq.ParquetFile(file).metadata
+
+
+def _version(url: str) -> str:
+    """Changes when the file does."""
+    return with_retries(url, "reading", lambda fs, path: str(fs.ukey(path)))

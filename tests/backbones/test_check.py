@@ -1,0 +1,85 @@
+"""``sparc-dist backbones`` tries each backbone once and goes on after one that fails."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparc_dist.backbones.check import check_backbones, sized_backbones
+from sparc_dist.config import OPENAI, Config
+from sparc_dist.errors import UserError
+from tests.support import openai_form
+from tests.support.command import sparc_dist
+
+
+def test_every_backbone_gets_a_line_and_a_broken_one_a_sentence(
+    tmp_path: Path, write_config: Callable[..., str]
+) -> None:
+    backbones = [
+        {"name": "broken", "model": "ViT-B-32-quickgelu", "weights": "none.pt"},
+        {"name": "tiny", "model": "sparc-tiny"},
+    ]
+    done = sparc_dist("backbones", write_config(backbones=backbones))
+    assert done.returncode == 1, done.stderr
+    title, broken, tiny = done.stdout.splitlines()
+    assert title.split() == (
+        "backbone input parameters width loaded in peak memory weights".split()
+    )
+    assert broken.startswith(f"Backbone broken: there is no weights file {tmp_path / 'none.pt'};")
+    assert re.fullmatch(r"tiny +64 +\d+\.\d M +\d+ +\d+\.\d s +\d\.\d\d GB  [0-9a-f]{12}", tiny), (
+        tiny
+    )
+    assert done.stderr == ""
+
+
+def test_help_reads_like_a_manual_page() -> None:
+    assert "exit codes:" in sparc_dist("backbones", "--help").stdout
+
+
+def config_of(*datasets: dict[str, object]) -> Config:
+    every = [{"name": f"d{i}", "images": ".", **raw} for i, raw in enumerate(datasets)]
+    return Config.model_validate({"output": ".", "datasets": every})
+
+
+def test_resnets_are_tried_at_every_size_that_is_asked_for() -> None:
+    official = config_of({"kind": "voc2007"}, {"kind": "coco2014"}, {"kind": "nuswide"})
+    found = [(backbone.name, backbone.image_size) for backbone in sized_backbones(official)]
+    resnets = [name for name in OPENAI if name.startswith("RN")]
+    assert found == [(name, None) for name in OPENAI if name not in resnets] + [
+        (name, size) for name in resnets for size in (512, 448)
+    ]
+    own = config_of({"kind": "folder", "classes": ["cat"]})
+    assert [backbone.name for backbone in sized_backbones(own)] == list(OPENAI)
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("kill -9 $$", "RN50: its process was ended by signal 9, as it is where memory runs out"),
+        ("echo Oh no >&2; exit 1", r"RN50: cannot be tried \(Oh no\)"),
+    ],
+)
+def test_a_process_that_dies_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, sentence: str
+) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text(f"#!/bin/sh\n{script}\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    *_, last = check_backbones(None)
+    assert isinstance(last, UserError)
+    assert re.search(sentence, str(last))
+
+
+def test_checkpoints_of_openais_form_go_into_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    openai_form.main([str(tmp_path / "clip"), "RN50"])
+    assert [path.name for path in (tmp_path / "clip").iterdir()] == ["RN50.pt"]
+    assert "RN50.pt: 2" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        openai_form.main([str(tmp_path / "clip"), "RN51"])

@@ -1,0 +1,92 @@
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+
+from sparc_dist.backbones.tiny.model import MODEL_NAME, WEIGHTS, load_tiny_model, register
+from sparc_dist.demo.objects import CLASSES
+from sparc_dist.demo.scenes import SPLITS, draw_scene
+
+
+@pytest.fixture(scope="module")
+def model() -> open_clip.CLIP:
+    return load_tiny_model()
+
+
+def embed_texts(model: open_clip.CLIP, texts: list[str]) -> torch.Tensor:
+    register()
+    tokens = open_clip.get_tokenizer(MODEL_NAME)(texts)
+    with torch.no_grad():
+        return torch.as_tensor(model.encode_text(tokens, normalize=True))
+
+
+def embed_images(model: open_clip.CLIP, images: list[Image.Image]) -> torch.Tensor:
+    side = int(model.visual.image_size)
+    squares = [image.resize((side, side), Image.Resampling.BICUBIC) for image in images]
+    pixels = torch.from_numpy(np.stack([np.asarray(square) for square in squares]))
+    inputs = pixels.permute(0, 3, 1, 2).float() / 255
+    mean, std = (
+        torch.tensor(values).view(1, 3, 1, 1)
+        for values in (model.visual.image_mean, model.visual.image_std)
+    )
+    with torch.no_grad():
+        return torch.as_tensor(model.encode_image((inputs - mean) / std, normalize=True))
+
+
+def test_model_is_an_open_clip_model_ready_for_use(model: open_clip.CLIP) -> None:
+    assert isinstance(model, open_clip.CLIP)
+    assert not model.training
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert tuple(model.visual.image_mean) == open_clip.OPENAI_DATASET_MEAN
+    assert tuple(model.visual.image_std) == open_clip.OPENAI_DATASET_STD
+
+
+def test_register_twice_is_harmless() -> None:
+    register()
+    register()
+    assert open_clip.list_models().count(MODEL_NAME) == 1
+
+
+def test_weights_are_small() -> None:
+    assert WEIGHTS.stat().st_size < 8_000_000
+
+
+def test_loading_twice_gives_the_same_embeddings(model: open_clip.CLIP) -> None:
+    texts = ["cat and sofa", "a photo of a bus."]
+    assert torch.equal(embed_texts(model, texts), embed_texts(load_tiny_model(), texts))
+
+
+def test_embeddings_are_finite_unit_vectors_and_differ(model: open_clip.CLIP) -> None:
+    texts = embed_texts(model, [*CLASSES, "", "xylophone zeppelin 42 !?"])
+    images = embed_images(model, [draw_scene(seed).image for seed in SPLITS["validation"][:8]])
+    for rows in (texts, images):
+        assert torch.isfinite(rows).all()
+        assert torch.allclose(rows.norm(dim=1), torch.ones(len(rows)), atol=1e-5)
+    names = texts[: len(CLASSES)]
+    others = (names @ names.T)[~torch.eye(len(CLASSES), dtype=torch.bool)]
+    assert others.max() < 0.999  # look-alikes such as dog and horse are close, none is the same
+    assert others.mean() < 0.8
+
+
+def test_a_word_never_seen_changes_little(model: open_clip.CLIP) -> None:
+    plain, strange, other = embed_texts(
+        model, ["a photo of a cat.", "a photo of a cat xylophone.", "a photo of a bus."]
+    )
+    assert plain @ strange > plain @ other + 0.2
+
+
+def test_zero_shot_ranking_is_far_above_chance(model: open_clip.CLIP) -> None:
+    scenes = [draw_scene(seed) for seed in SPLITS["validation"][:300]]
+    present = np.zeros((len(scenes), len(CLASSES)), dtype=bool)
+    for row, scene in enumerate(scenes):
+        present[row, list(scene.labels)] = True
+    texts = embed_texts(model, [f"a photo of a {name}." for name in CLASSES])
+    scores = (embed_images(model, [scene.image for scene in scenes]) @ texts.T).numpy()
+    # The area under the ROC curve per class: 0.5 is chance.
+    areas = []
+    for column in range(len(CLASSES)):
+        yes, no = scores[present[:, column], column], scores[~present[:, column], column]
+        areas.append(float((yes[:, None] > no[None, :]).mean()))
+    assert np.mean(areas) > 0.75
+    assert min(areas) > 0.55

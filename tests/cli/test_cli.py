@@ -1,0 +1,263 @@
+"""User journeys through the command as a user would type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from sparc_dist import __version__
+from sparc_dist.cli import main
+from sparc_dist.config import load_config
+from sparc_dist.runner import run
+from tests.support.command import COMMAND, sparc_dist
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def test_version() -> None:
+    assert sparc_dist("--version").stdout == f"sparc-dist {__version__}\n"
+
+
+COMMANDS = "demo label run plan status report backbones datasets prompts fuse bench".split()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_reads_like_a_manual_page(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*arguments: str) -> str:
+        with pytest.raises(SystemExit, match="0"):
+            main(arguments)
+        return capsys.readouterr().out
+
+    text = shown(command, "--help")
+    assert f"sparc-dist {command}" in text
+    assert "exit codes:" in text
+    assert command in shown("--help")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ("--scores", GOLDEN / "scores.npz", "--prompts", GOLDEN / "prompts.json"),
+        (
+            "--authors-dir",
+            GOLDEN / "authors_layout",
+            "--dataset",
+            "VOC2007",
+            "--backbone",
+            "ViT-B16",
+        ),
+    ],
+    ids=["npz", "authors"],
+)
+def test_fuse_equals_the_reference(tmp_path: Path, source: tuple[object, ...]) -> None:
+    done = sparc_dist("fuse", *source, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "sparc  mAP 58.2243" in done.stdout
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    expected = json.loads((GOLDEN / "expected.json").read_text())["expected"]
+    for name, column in expected.items():
+        assert metrics[name]["mAP"] == pytest.approx(column["mAP"], abs=1e-6)
+        assert metrics[name]["AP"] == pytest.approx(column["AP"], abs=1e-6)
+    final = pq.read_table(tmp_path / "out" / "final.parquet")
+    assert final.schema.names == ["image_id", "zsclip", "debiased", "sparc"]
+    assert final.num_rows == 800
+
+
+def test_fuse_without_labels_and_with_an_empty_class(tmp_path: Path) -> None:
+    arrays = dict(np.load(GOLDEN / "scores.npz"))
+    prompts = ("--prompts", GOLDEN / "prompts.json")
+    labels = arrays.pop("labels")
+    np.savez(tmp_path / "bare.npz", **arrays)
+    done = sparc_dist("fuse", "--scores", tmp_path / "bare.npz", *prompts, "--out", tmp_path / "a")
+    assert done.returncode == 0
+    assert "no mAP can be had" in done.stdout
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["final.parquet", "fusion.json"]
+    labels[:, 3] = 0
+    np.savez(tmp_path / "empty.npz", **arrays, labels=labels)
+    means = {}
+    for rule in ("skip", "zero"):
+        scores = ("--scores", tmp_path / "empty.npz", *prompts)
+        out = tmp_path / rule
+        assert sparc_dist("fuse", *scores, "--out", out, "--empty-class", rule).returncode == 0
+        metrics = json.loads((out / "metrics.json").read_text())
+        assert metrics["sparc"]["AP"]["boat"] is None
+        means[rule] = metrics["sparc"]["mAP"]
+    assert means["zero"] == pytest.approx(means["skip"] * 19 / 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "Give either --scores and --prompts, or --authors-dir"),
+        (("--scores", "a.npz"), "Give either --scores and --prompts"),
+        (("--scores", "none.npz", "--prompts", "none.json"), "There is no file none.npz"),
+    ],
+)
+def test_fuse_refuses_in_one_sentence_and_writes_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    done = sparc_dist("fuse", *arguments, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sparc-dist: {expected}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    source = ("--scores", GOLDEN / "scores.npz", "--prompts", GOLDEN / "prompts.json")
+    done = sparc_dist("fuse", *source, "--out", tmp_path / "file")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / "file") in done.stderr
+
+
+def test_a_wrong_config_is_refused_before_anything_is_written(
+    tmp_path: Path, write_config: Callable[..., str]
+) -> None:
+    done = sparc_dist("run", write_config(shard_sise=8))
+    assert done.returncode == 2
+    assert "shard_sise: unknown key; remove it or check its spelling." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_demo_from_one_command(tmp_path: Path, cluster: str) -> None:
+    done = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "demo/scenes/sparc-tiny/metrics.json").read_text())
+    for title, name in (("ZSCLIP", "zsclip"), ("debiased", "debiased"), ("SPARC", "sparc")):
+        shown = f"{metrics[name]['mAP']:.1f}"
+        assert f"| scenes | {title} | {shown} | {shown} |" in done.stdout
+    assert f"Open {tmp_path / 'demo'}/report/index.html" in done.stdout
+    assert "scenes × sparc-tiny  scoring  120/120 images" in done.stderr
+    assert "Traceback" not in done.stderr
+    again = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120, ray=cluster)
+    assert again.returncode == 0
+    assert "nothing was missing" in again.stderr
+    assert again.stdout == done.stdout
+
+
+def test_a_failed_unit_is_exit_code_1(
+    tmp_path: Path, write_config: Callable[..., str], cluster: str
+) -> None:
+    done = sparc_dist("run", write_config({"images": str(tmp_path / "none")}), ray=cluster)
+    assert done.returncode == 1
+    assert "scenes × tiny failed: There is no folder" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_leaves_a_state_that_can_be_resumed(
+    tmp_path: Path, write_config: Callable[..., str], cluster: str
+) -> None:
+    config = write_config({"classes": ["cat", "dog", "car"]}, shard_size=2)
+    running = subprocess.Popen(
+        [COMMAND, "run", config],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_ADDRESS": cluster},
+        # A shell that starts the tests in the background has them ignore Ctrl-C, and all below.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    first = tmp_path / "run" / "scenes" / "tiny" / "done" / "00000.json"
+    deadline = time.monotonic() + 120
+    while not first.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 130, said
+    assert "stopped; the same command goes on from here" in said
+    markers = list(first.parent.glob("*.json"))
+    assert 0 < len(markers) < 30
+    kept = {marker: marker.stat().st_mtime_ns for marker in markers}
+    assert not run(load_config(config)).failures
+    assert len(list(first.parent.glob("*.json"))) == 30
+    assert {marker: marker.stat().st_mtime_ns for marker in kept} == kept
+
+
+def test_datasets_lists_every_kind_with_its_needs() -> None:
+    text = sparc_dist("datasets").stdout
+    for kind in ("voc2007", "coco2014", "nuswide", "folder", "manifest", "webdataset"):
+        assert f"{kind}\n" in text
+    assert "instances_{train,val}2014.json" in text
+    assert text.count("needs  ") == text.count("from   ") == 6
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{COMMAND} datasets | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "voc2007\n", "")
+
+
+def test_prompts_are_made_and_shown_without_images_or_models(
+    tmp_path: Path, write_config: Callable[..., str]
+) -> None:
+    config = write_config({"images": "nowhere", "classes": ["cat", "dog", "sofa"]})
+    done = sparc_dist("prompts", config, "--show")
+    assert done.returncode == 0, done.stderr
+    assert "compound   3: 3 pair" in done.stdout
+    assert "fewer than 4: cat (2), dog (2), sofa (2)" in done.stdout
+    assert "  cat and sofa\n" in done.stdout
+    table = pq.read_table(tmp_path / "run" / "scenes" / "prompts.parquet")
+    assert table["text"].to_pylist()[-1] == "dog and sofa"
+
+
+def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
+    write_config: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_bytes(b"no archive")
+    table = f"zip://table.csv::{tmp_path}/x.csv"
+    config = write_config({"prompts": {"source": "labels", "labels": table}})
+    done = sparc_dist("prompts", config)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "BadZipFile" in done.stderr
+    assert "--verbose shows more" in done.stderr
+    assert "Traceback" in sparc_dist("--verbose", "prompts", config).stderr
+
+
+def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) -> None:
+    photos = tmp_path / "my photos"
+    photos.mkdir()
+    for path in sorted(scenes.iterdir())[:24]:
+        (photos / f"Hôtel {path.name}").write_bytes(path.read_bytes())
+    (photos / "broken.jpg").write_bytes(b"no")
+    out = tmp_path / "out"
+    options = ("--classes", "cat, pizza,traffic light", "--model", "sparc-tiny", "--out", out)
+    done = sparc_dist("label", photos, *options, "--top", 2, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert "… and 4 more" in done.stdout
+    assert "1 of 25 images could not be read: 1 × not an image in a known format." in done.stdout
+    lines = (out / "labels.csv").read_text().splitlines()
+    assert lines[0] == "image_id,rank,class,score"
+    assert len(lines) == 1 + 24 * 2
+    first, second = (line.split(",") for line in lines[1:3])
+    assert first[0].startswith("Hôtel ")
+    assert first[2] in ("cat", "pizza", "traffic light")
+    assert float(first[3]) >= float(second[3])
+    shown = f"{first[0]}: {first[2]} {float(first[3]):+.1f}, {second[2]} {float(second[3]):+.1f}"
+    assert shown in done.stdout
+
+
+def test_label_says_which_file_is_missing(tmp_path: Path, scenes: Path, cluster: str) -> None:
+    options = ("--classes", "cat,dog", "--weights", tmp_path / "none.pt", "--out", tmp_path / "o")
+    done = sparc_dist("label", scenes, *options, ray=cluster)
+    assert done.returncode == 1
+    assert f"there is no weights file {tmp_path / 'none.pt'}; put the checkpoint" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr

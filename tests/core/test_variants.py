@@ -1,0 +1,82 @@
+"""Trials share their passes and still give what each gives alone."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.fusion import Method
+from sparc_dist.core.order_statistics import Mentions
+from sparc_dist.core.sparc import fit
+from sparc_dist.core.variants import DEBIASED, SPARC, STORED, ZSCLIP, Each, Variant, Variants
+from tests.support.cases import ap, cut, golden
+
+
+def finals(trials: Variants, shards: list[Scores]) -> NDArray[np.float32]:
+    """The final scores (M, trials, N) of images in shards."""
+    moments = reduce(add, map(trials.moments, shards))
+    scatters = reduce(add, (trials.scatters(shard, moments) for shard in shards))
+    weights = trials.weights(scatters)
+    return np.concatenate([trials.final(shard, moments, weights) for shard in shards])
+
+
+def all_trials(few: Mentions, mentions: Mentions) -> Variants:
+    methods = [Method("kmax", k, merged) for k in (1, 2, 40) for merged in (False, True)]
+    methods += [Method("mean", 2, merge=False), Method(merge=False), Method(norm="l2")]
+    methods += [Method(image_debias="centre"), Method(image_debias="none")]
+    found = [Variant(method) for method in methods]
+    found += [ZSCLIP, DEBIASED, SPARC, Variant(prompts="few"), Variant(Method("mean"), "few")]
+    return Variants((*found, Variant(debias=False)), {STORED: mentions, "few": few})
+
+
+def test_each_trial_is_what_it_is_alone() -> None:
+    scores, mentions, _, _ = golden()
+    few = [columns[: len(columns) // 2] for columns in mentions]
+    trials = all_trials(few, mentions)
+    together = finals(trials, cut(scores, 5))
+    for number, trial in enumerate(trials.variants):
+        if trial.debias:
+            fusion = fit(lambda: iter([scores]), trials.mentions[trial.prompts], trial.method)
+            np.testing.assert_allclose(together[:, number], fusion.final(scores)[1], atol=2e-6)
+
+
+def test_the_reports_three_columns_are_the_references() -> None:
+    scores, mentions, labels, expected = golden()
+    trials = Variants((ZSCLIP, DEBIASED, SPARC), {STORED: mentions})
+    together = finals(trials, cut(scores, 3))
+    for number, name in enumerate(("zsclip", "debiased", "sparc")):
+        found = ap(together[:, number], labels)
+        assert np.mean([value or 0 for value in found]) == pytest.approx(
+            expected[name]["mAP"], abs=1e-6
+        )
+
+
+def test_without_debias_raw_scores_are_fused() -> None:
+    """Against the few lines one would write first."""
+    scores, mentions, _, _ = golden()
+    together = finals(Variants((Variant(debias=False),), {STORED: mentions}), cut(scores, 4))[:, 0]
+    for index, columns in enumerate(mentions):
+        ranked = -np.sort(-scores.compound[:, columns].astype(np.float64), axis=1)
+        vectors = np.column_stack([scores.singleton[:, index], ranked])
+        weights = np.linalg.eigh(np.cov(vectors, rowvar=False))[1][:, -1]
+        weights *= np.sign(weights.sum()) / np.abs(weights).sum()
+        expected = 0.5 * scores.singleton[:, index] + 0.5 * vectors @ weights
+        np.testing.assert_allclose(together[:, index], expected, atol=1e-6)
+
+
+def test_prompts_of_no_trial_change_nothing() -> None:
+    scores, mentions, _, _ = golden()
+    rng = np.random.default_rng(0)
+    more = np.concatenate([scores.compound, rng.normal(size=(len(scores), 7))], axis=1)
+    wider = Scores(scores.singleton, scores.auxiliary, more)
+    trials = Variants((SPARC, Variant(debias=False)), {STORED: mentions})
+    np.testing.assert_array_equal(finals(trials, [wider]), finals(trials, [scores]))
+
+
+def test_states_are_merged_by_name() -> None:
+    assert (Each({"a": 1, "b": 2}) + Each({"b": 10, "a": 20})).states == {"a": 21, "b": 12}

@@ -1,0 +1,182 @@
+"""Experiments on a finished run, as a user types them: no image is looked at again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from sparc_dist import storage
+from sparc_dist.cli import main
+from sparc_dist.experiments import EXPERIMENTS
+from sparc_dist.experiments.finished_run import open_run
+from sparc_dist.experiments.score_view import views_with
+from sparc_dist.experiments.session import ExperimentSession, Options
+from sparc_dist.runs.layout import EXPERIMENT_FILES
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def rows(run: Path, name: str) -> list[dict[str, str]]:
+    """What an experiment's table says of the run; rows of the paper's alone are left out."""
+    with (run / "experiments" / f"{name}.csv").open() as file:
+        return [row for row in csv.DictReader(file) if row.get("data set") in (None, "scenes")]
+
+
+@pytest.fixture(scope="module")
+def made(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run without its images, on which all experiments were made."""
+    folder = tmp_path_factory.mktemp("made")
+    run = folder / "run"
+    shutil.copytree(original / "run", run)
+    _hide_images(run / "scenes" / "images.parquet")
+    assert main(["experiment", "all", "--run", str(run)]) == 0
+    return run
+
+
+def _hide_images(table: Path) -> None:
+    """The same images at places where there are none."""
+    shards = pq.ParquetFile(table)
+    parts = [shards.read_row_group(number) for number in range(shards.num_row_groups)]
+    with pq.ParquetWriter(table, shards.schema_arrow) as writer:
+        for part in parts:
+            column = part.schema.get_field_index("uri")
+            gone = pa.array(["/nowhere"] * len(part), part.schema.field("uri").type)
+            writer.write_table(part.set_column(column, "uri", gone))
+
+
+def metrics(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "scenes" / "tiny" / "metrics.json").read_text())
+    return found
+
+
+def test_every_experiment_leaves_a_table_and_a_figure(made: Path) -> None:
+    for name in EXPERIMENTS:
+        for ending in EXPERIMENT_FILES:
+            assert (made / "experiments" / f"{name}.{ending}").stat().st_size > 100, name
+        assert rows(made, name) or name == "plug-in"  # which was given no other method's scores
+        figure = (made / "experiments" / f"{name}.svg").read_text()
+        assert "<text" in figure  # labels, readable by search and by machines
+    index = (made / "experiments" / "index.md").read_text()
+    assert all(f"]({name}.png)" in index for name in EXPERIMENTS)
+
+
+def test_the_trials_of_the_reports_columns_have_its_figures(made: Path) -> None:
+    found = metrics(made)
+    debias = {(row["compound"], row["debias"]): row for row in rows(made, "debias")}
+    for cells, name in (
+        (("no", "no debias"), "zsclip"),
+        (("no", "full"), "debiased"),
+        (("yes", "full"), "sparc"),
+    ):
+        assert float(debias[cells]["mAP (%)"]) == pytest.approx(found[name]["mAP"], abs=1e-6)
+    fusion = {(row["strategy"], row["merge"]): row for row in rows(made, "rank-fusion")}
+    assert len(fusion) == 44
+    assert float(fusion["maxVariance", "yes"]["mAP (%)"]) == pytest.approx(
+        found["sparc"]["mAP"], abs=1e-6
+    )
+    assert fusion["singleton", "no"]["mAP (%)"] == fusion["singleton", "yes"]["mAP (%)"]
+
+
+def test_what_the_paper_has_and_the_run_has_not_is_told(made: Path) -> None:
+    text = (made / "experiments" / "debias.md").read_text()
+    assert "lacks COCO, VOC, NUSWIDE" in text
+    assert "| yes | full |" in text
+    assert "68.3 | 89.2 | 47.2" in text
+
+
+def test_prompts_of_the_run_scored_anew_have_their_stored_scores(made: Path) -> None:
+    with ExperimentSession(open_run(str(made)), Options(), []) as laboratory:
+        ((_, unit),) = laboratory.units.items()
+        stored = len(unit.data.bank.compound)
+        looks, failures = views_with([unit], unit.data.bank.compound)
+        assert not failures
+        ((ids, scores),) = ray.get(looks["tiny"]).slices(unit.shards, 0, 100)
+    assert len(ids) == len(scores) > 0
+    again = scores.compound[:, stored:]
+    np.testing.assert_allclose(again, scores.compound[:, :stored], atol=1e-6)
+
+
+def test_other_weights_do_not_answer_for_stored_embeddings(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for marker in (finished / "run" / "scenes" / "tiny" / "done").iterdir():
+        content = json.loads(marker.read_text())
+        content["scoring"]["weights_sha256"] = "0" * 64
+        marker.write_text(json.dumps(content))
+    assert main(["experiment", "templates", "--run", str(finished / "run")]) == 0
+    assert "scored with other weights" in capsys.readouterr().out
+    found = {row["template"] for row in rows(finished / "run", "templates") if row["mAP (%)"]}
+    assert found == {"none", "A and B"}  # what stored scores answer
+
+
+def test_the_runs_own_singleton_plugged_in_is_the_run(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids, scores = [], []
+    for shard in sorted((made / "scenes" / "tiny" / "scores").iterdir()):
+        table = storage.read_table(str(shard), ["image_id", "singleton"])
+        ids += table["image_id"].to_pylist()
+        scores += table["singleton"].to_pylist()
+    command = ["experiment", "plug-in", "--run", str(made), "--scores"]
+    np.savez(tmp_path / "whole.npz", image_ids=ids, scores=scores)
+    assert main([*command, str(tmp_path / "whole.npz")]) == 0
+    own = rows(made, "plug-in")[0]
+    found = metrics(made)
+    assert float(own["alone (%)"]) == pytest.approx(found["zsclip"]["mAP"], abs=1e-6)
+    assert float(own["with SPARC (%)"]) == pytest.approx(found["sparc"]["mAP"], abs=1e-6)
+    np.savez(tmp_path / "part.npz", image_ids=ids[:50], scores=np.exp(scores[:50]))
+    assert main([*command, str(tmp_path / "part.npz"), "--method", "tagclip"]) == 0
+    assert "| TagCLIP | 50 of 60 |" in capsys.readouterr().out
+    np.savez(tmp_path / "none.npz", image_ids=[f"x{i}" for i in ids], scores=scores)
+    assert main([*command, str(tmp_path / "none.npz")]) == 2
+    assert "none of the run's images" in capsys.readouterr().err
+
+
+def test_a_class_and_a_unit_may_be_chosen(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["experiment", "histograms", "--run", str(made)]
+    assert main([*command, "--class", "pizza", "--dataset", "scenes"]) == 0
+    assert "'pizza'" in (made / "experiments" / "histograms.md").read_text()
+    assert main([*command, "--class", "unicorn"]) == 2
+    assert "no class 'unicorn'" in capsys.readouterr().err
+    assert main([*command, "--backbone", "RN50"]) == 2
+    assert "there is scenes × tiny." in capsys.readouterr().err
+    assert main(["experiment", "debias", "--run", str(made), "--class", "pizza"]) == 2
+    assert "--class is of no use to debias" in capsys.readouterr().err
+
+
+def test_one_pass_serves_all_strategies(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "rank-fusion", "--run", str(made)]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "60/60 images" in line]
+    assert [line.split("  ")[1] for line in lines] == [
+        *("trials moments", "trials scatters", "trials positives", "trials reached"),
+    ]
+
+
+def test_a_run_without_a_labelled_unit_is_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished / "run" / "scenes" / "tiny" / "metrics.json").unlink()
+    assert main(["experiment", "main", "--run", str(finished / "run")]) == 2
+    assert "is finished and has labels" in capsys.readouterr().err
+    assert main(["experiment", "main", "--run", str(finished / "nowhere")]) == 2
+    assert "There is no run at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--run", "--scores"])
+def test_a_url_with_a_key_is_refused_and_not_repeated(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["experiment", "plug-in", "--run", "here", option]
+    assert main([*command, "https://host/x.npz?Signature=hidden"]) == 2
+    told = capsys.readouterr().err
+    assert option in told
+    assert "hidden" not in told

@@ -1,0 +1,122 @@
+"""The prompt bank from every source a config may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparc_dist.config import DatasetConfig
+from sparc_dist.datasets import dataset_bank
+from sparc_dist.errors import UserError
+from sparc_dist.prompts import PromptBank, summary
+from sparc_dist.runs import DatasetLayout
+
+CLASSES = ["cat", "dog", "sofa"]
+
+
+def built(tmp_path: Path, **prompts: Any) -> tuple[PromptBank, list[str]]:
+    config = DatasetConfig.model_validate(
+        {"name": "pets", "kind": "folder", "images": "x", "classes": CLASSES, "prompts": prompts}
+    )
+    return dataset_bank(config, DatasetLayout(str(tmp_path / "run" / "pets")))
+
+
+def texts(tmp_path: Path, **prompts: Any) -> list[str]:
+    return [prompt.text for prompt in built(tmp_path, **prompts)[0].compound]
+
+
+def test_all_pairs_and_none(tmp_path: Path) -> None:
+    assert texts(tmp_path) == ["cat and dog", "cat and sofa", "dog and sofa"]
+    assert texts(tmp_path, source="none") == []
+
+
+def test_a_label_table(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("labels\n" + "cat;sofa\n" * 3 + "dog\n" * 3 + "emu\n")
+    bank, notes = built(tmp_path, source="labels", labels=str(table))
+    assert [prompt.text for prompt in bank.compound] == ["cat and sofa"]
+    (note,) = notes
+    assert note.endswith("1 labels of 1 unknown classes, such as 'emu', were left out.")
+
+
+def test_a_label_table_without_labels(tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("uri\na.jpg\n")
+    with pytest.raises(UserError, match="no column `labels`"):
+        built(tmp_path, source="labels", labels=str(table))
+    table.write_text("labels\n")
+    with pytest.raises(UserError, match=r"labels.csv holds no label"):
+        built(tmp_path, source="labels", labels=str(table))
+
+
+def test_a_list_of_pairs_and_triplets(tmp_path: Path) -> None:
+    sets = tmp_path / "sets.txt"
+    sets.write_text("# what my cameras see\ncats, sofas\n\nsofa and cat\ndog, cat, sofa\n")
+    assert texts(tmp_path, source="list", sets=str(sets)) == ["cat and sofa", "cat, dog, and sofa"]
+    sets.write_text("cat, boat\n")
+    with pytest.raises(UserError, match=r"line 1: 'cat, boat' does not name two or three"):
+        texts(tmp_path, source="list", sets=str(sets))
+    sets.write_text("cat, dog, sofaa\n")
+    with pytest.raises(UserError, match="does not name two or three classes"):
+        texts(tmp_path, source="list", sets=str(sets))
+    sets.write_text("\n")
+    with pytest.raises(UserError, match="names no pair of classes"):
+        texts(tmp_path, source="list", sets=str(sets))
+
+
+def test_templates_stand_around_pairs_and_leave_triplets(tmp_path: Path) -> None:
+    sets = tmp_path / "sets.txt"
+    sets.write_text("cat, sofa\ndog, cat, sofa\n")
+    words = ["and", "or", "with", "next to", "and not"]
+    assert texts(tmp_path, source="list", sets=str(sets), templates=words) == [
+        "cat and sofa",
+        "cat or sofa",
+        "cat with sofa",
+        "cat next to sofa",
+        "cat and not sofa",
+        "cat, dog, and sofa",
+    ]
+    assert "cat or dog" in texts(tmp_path, templates=["or"])
+    assert "cat and dog" not in texts(tmp_path, templates=["or"])
+
+
+def test_the_random_control_has_the_same_endings_for_every_class(tmp_path: Path) -> None:
+    bank, _ = built(tmp_path, source="random")
+    assert len(bank.compound) == 30 * 3
+    ends = {
+        index: [p.text.rsplit(maxsplit=1)[1] for p in bank.compound if p.class_ids == (index,)]
+        for index in range(3)
+    }
+    assert ends[0] == ends[1] == ends[2]
+    assert len(set(ends[0])) == 30
+    assert {len(end) for end in ends[0]} == {10}
+    assert bank.compound[0].text.startswith("A photo of a cat, which is ")
+    assert bank == built(tmp_path, source="random")[0]
+    assert bank != built(tmp_path, source="random", seed=1)[0]
+    assert len(built(tmp_path, source="random", random_per_class=2)[0].compound) == 6
+
+
+def test_descriptive_sentences_come_on_top(tmp_path: Path) -> None:
+    more = tmp_path / "more.txt"
+    more.write_text("Two cats on a sofa.\ncat and dog\nA boat.\n")
+    bank, notes = built(tmp_path, descriptive=str(more))
+    assert [(p.text, p.origin) for p in bank.compound][2:] == [
+        ("dog and sofa", "pair"),
+        ("Two cats on a sofa.", "descriptive"),
+    ]
+    assert notes == ["1 of 3 descriptive prompts mention no class and were left out."]
+    more.write_text("A boat.\n")
+    with pytest.raises(UserError, match=r"No line of .*more.txt mentions a class"):
+        built(tmp_path, descriptive=str(more))
+
+
+def test_a_summary_names_the_classes_with_few_prompts(tmp_path: Path) -> None:
+    sets = tmp_path / "sets.txt"
+    sets.write_text("cat, sofa\n")
+    templates = ["and", "or", "with", "next to", "and not"]
+    text = summary(built(tmp_path, source="list", sets=str(sets), templates=templates)[0])
+    assert "compound   5: 5 pair" in text
+    assert "per class  min 0, median 5, max 5" in text
+    assert text.endswith("fewer than 4: dog (0)")

@@ -1,0 +1,126 @@
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sparc_dist import storage
+from sparc_dist.errors import UserError
+from sparc_dist.runs.shards import list_column, matrix
+from sparc_dist.storage import StorageError
+
+
+def test_a_file_appears_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "deep" / "er" / "file"
+    storage.write_bytes(str(target), b"first")
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match=r"no space left to write .*; free some"):
+        storage.write_bytes(str(target), b"second")
+    assert target.read_bytes() == b"first"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_large_file_is_put_only_when_its_block_ends_well(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file"
+
+    def stop_half_way() -> None:
+        with storage.atomic_file(str(target)) as path:
+            path.write_bytes(b"half")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        stop_half_way()
+    assert not target.exists()
+    with storage.atomic_file(str(target)) as path:
+        path.write_bytes(b"whole")
+    assert target.read_bytes() == b"whole"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_matrix_survives_parquet_bit_by_bit(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    url = str(tmp_path / "m.parquet")
+    digest = storage.write_table(
+        url, pa.table({"m": list_column(rows), "e": list_column(rows[:, :0])})
+    )
+    table = storage.read_table(url)
+    np.testing.assert_array_equal(matrix(table["m"], 5), rows)
+    assert matrix(table["e"], 0).shape == (7, 0)
+    assert digest == hashlib.sha256(Path(url).read_bytes()).hexdigest()
+    column = pq.ParquetFile(url).metadata.row_group(0).column(0)
+    assert column.encodings == ("RLE", "BYTE_STREAM_SPLIT")
+    assert column.compression == "ZSTD"
+
+
+def test_json_keeps_every_bit_and_refuses_nan(tmp_path: Path) -> None:
+    url = str(tmp_path / "x.json")
+    values = [0.1 + 0.2, 1e-300, -1 / 3]
+    storage.write_json(url, values)
+    assert storage.read_json(url) == values
+    with pytest.raises(ValueError, match="JSON"):
+        storage.write_json(url, float("nan"))
+    assert storage.read_json(url) == values
+
+
+def test_files_below_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b/2.jpg", "b/10.jpg", "a.jpg", "c/d/e.jpg"):
+        storage.write_bytes(str(tmp_path / name), b"x")
+    found = [os.path.relpath(path, tmp_path) for path in storage.files_below(str(tmp_path))]
+    assert found == ["a.jpg", "b/10.jpg", "b/2.jpg", "c/d/e.jpg"]
+
+
+def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None:
+    storage.write_bytes(str(tmp_path / "elsewhere" / "a.jpg"), b"x")
+    storage.write_bytes(str(tmp_path / "photos" / "b.jpg"), b"x")
+    (tmp_path / "photos" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "loop").symlink_to(tmp_path)
+    found = list(storage.files_below(str(tmp_path / "photos")))
+    assert [os.path.relpath(path, tmp_path / "photos") for path in found] == [
+        "b.jpg",
+        "linked/a.jpg",
+    ]
+
+
+def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    url = str(tmp_path / "t.parquet")
+    storage.write_table(url, pa.table({"x": [1, 2, 3]}))
+    assert storage.row_group_sizes(url) == [3]
+    storage.write_table(url, pa.table({"x": [1]}))
+    assert storage.row_group_sizes(url) == [1]
+    assert storage.read_row_group(url, 0, ["x"]).to_pylist() == [{"x": 1}]
+
+
+def test_hash_and_delete(tmp_path: Path) -> None:
+    url = str(tmp_path / "x")
+    assert storage.sha256(url) is None
+    storage.delete(url)
+    storage.write_bytes(url, b"abc")
+    assert storage.sha256(url) == hashlib.sha256(b"abc").hexdigest()
+    storage.delete(url)
+    assert storage.read_if_exists(url) is None
+
+
+def test_relative_paths_lie_below_their_base() -> None:
+    assert storage.absolute("x/../y.csv", "/data") == "/data/y.csv"
+    assert storage.absolute("/abs/y.csv", "/data") == "/abs/y.csv"
+    assert storage.absolute("y.csv", "s3://bucket/run") == "s3://bucket/run/y.csv"
+    assert storage.absolute("s3://other/y.csv", "/data") == "s3://other/y.csv"
+    assert storage.absolute("y.jpg", storage.parent("/m.csv")) == "/y.jpg"
+
+
+def test_files_of_other_file_systems_are_named_as_the_folder_was() -> None:
+    storage.write_bytes("memory://photos/sub/a.jpg", b"x")
+    found = list(storage.files_below("memory://photos"))
+    assert found == ["memory://photos/sub/a.jpg"]
+    assert storage.read_bytes(found[0]) == b"x"
+    with pytest.raises(UserError, match="chain of file systems"):
+        list(storage.files_below("zip://photos::x.zip"))

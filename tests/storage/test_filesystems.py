@@ -1,0 +1,213 @@
+"""A URL becomes a file system; troubles that pass are told from those that stay."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper
+
+from sparc_dist import storage
+from sparc_dist.errors import UserError
+from sparc_dist.images.reading import _read
+from sparc_dist.storage import (
+    NoBucket,
+    Refused,
+    StorageError,
+    filesystems,
+    resolve,
+    without_secrets,
+)
+from tests.support.s3 import FAULTS, FaultProxy, Faults, prefix_only
+
+AWS = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_REQUEST_CHECKSUM_CALCULATION",
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pauses between attempts."""
+    monkeypatch.setattr(filesystems, "LONGEST_PAUSE", 0.01)
+
+
+def test_s3_takes_its_options_from_the_environment_as_awss_tools_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in AWS:
+        monkeypatch.delenv(name, raising=False)
+    fs, path = resolve("s3://bucket/a b#c?.jpg")
+    assert path == "bucket/a b#c?.jpg"
+    assert fs.endpoint_url is None
+    assert "request_checksum_calculation" not in fs.config_kwargs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    monkeypatch.setenv("SPARC_STORAGE_TIMEOUT", "7")
+    fs, _ = resolve("s3://bucket/key")
+    assert fs.endpoint_url == "http://127.0.0.1:9000"
+    assert fs.client_kwargs["region_name"] == "eu-north-1"
+    assert fs.config_kwargs["read_timeout"] == 7
+    assert fs.config_kwargs["request_checksum_calculation"] == "when_required"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9001")
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_SUPPORTED")
+    fs, _ = resolve("s3://bucket/key")
+    assert fs.endpoint_url == "http://127.0.0.1:9001"
+    assert fs.config_kwargs["request_checksum_calculation"] == "when_supported"
+
+
+def test_what_fsspec_cannot_open_is_pyarrows() -> None:
+    fs, path = resolve("gs://bucket/photos/a b.jpg")
+    assert isinstance(fs, ArrowFSWrapper)
+    assert fs.fs.type_name == "gcs"
+    assert path == "bucket/photos/a b.jpg"
+    with pytest.raises(UserError, match=r"No file system for nothing:// is known here"):
+        resolve("nothing://bucket/x")
+
+
+def test_local_names_are_names_whatever_they_hold(tmp_path: Path) -> None:
+    for name in ("a::b", "~x", "c#bytes=0+5.jpg", "100%.jpg", "*?[x]"):
+        url = str(tmp_path / name)
+        storage.write_bytes(url, name.encode())
+        assert storage.read_bytes(url) == name.encode()
+    url = storage.byte_range(str(tmp_path / "a::b"), 1, 2)
+    assert storage.read_bytes(url) == b"::"
+
+
+@pytest.mark.usefixtures("on_s3")
+def test_s3_names_too() -> None:
+    for name in ("a::b", "sp ace", "c#d", "100%", "q?x=1", "ü/é"):
+        storage.write_bytes(f"s3://runs/names/{name}", name.encode())
+        assert storage.read_bytes(f"s3://runs/names/{name}") == name.encode()
+    found = list(storage.files_below("s3://runs/names"))
+    assert "s3://runs/names/ü/é" in found
+    assert storage.sha256("s3://runs/names/none") is None
+
+
+def faults(kind: str, share: float) -> Faults:
+    shares: dict[str, Any] = {kind: share}
+    return Faults(**shares, stall_seconds=1)
+
+
+def test_each_fault_is_tried_again_counted_and_given_up_in_the_end(
+    on_s3: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARC_STORAGE_TIMEOUT", "0.5")
+    storage.write_bytes("s3://runs/faults-of-one/x", b"content" * 1000)
+    for kind in FAULTS:
+        on_s3.behave(faults(kind, 1.0))
+        before = filesystems.retries()
+        with pytest.raises(StorageError, match=r"in 8 attempts at reading s3://runs/faults"):
+            storage.read_bytes("s3://runs/faults-of-one/x")
+        assert filesystems.retries() - before == filesystems.ATTEMPTS - 1, kind
+        assert on_s3.injected[kind] >= filesystems.ATTEMPTS
+        on_s3.behave(faults(kind, 0.4))
+        for _ in range(6):
+            assert storage.read_bytes("s3://runs/faults-of-one/x") == b"content" * 1000
+
+
+@pytest.mark.usefixtures("on_s3")
+def test_a_server_that_is_not_there_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    before = filesystems.retries()
+    with pytest.raises(StorageError, match=r"in 8 attempts .*\(EndpointConnectionError\)"):
+        storage.read_bytes("s3://runs/x")
+    assert filesystems.retries() - before == filesystems.ATTEMPTS - 1
+
+
+def test_refusals_are_told_at_once_and_never_tried_again(
+    on_s3: FaultProxy,
+) -> None:
+    before = filesystems.retries()
+    for url in ("s3://My Bucket!/x.jpg", "s3://runs"):
+        assert str(_read(url)) == "its URL cannot name a file"
+    with pytest.raises(FileNotFoundError):
+        storage.read_bytes("s3://runs/none")
+    with pytest.raises(NoBucket, match="There is no bucket s3://none; create it"):
+        storage.read_bytes("s3://none/x")
+    on_s3.behave(policy=prefix_only("runs", "mine/"))
+    with pytest.raises(Refused, match=r"Reading s3://runs/x was refused .* s3:GetObject"):
+        storage.read_bytes("s3://runs/x")
+    with pytest.raises(Refused, match=r"Listing s3://runs/other was refused .*ListBucket"):
+        list(storage.files_below("s3://runs/other"))
+    with pytest.raises(Refused, match=r"Deleting s3://runs/x was refused .*DeleteObject"):
+        storage.delete("s3://runs/x")
+    assert filesystems.retries() == before
+
+
+@pytest.mark.usefixtures("on_s3")
+def test_a_file_is_read_in_ranges() -> None:
+    content = bytes(range(256)) * 40_000
+    storage.write_bytes("s3://runs/large", content)
+    with storage.open_file("s3://runs/large") as file:
+        file.seek(-10, 2)
+        assert file.read() == content[-10:]
+        file.seek(3_000_000)
+        assert file.read(5) == content[3_000_000:3_000_005]
+        file.seek(0)
+        assert file.read() == content
+    assert storage.read_bytes(storage.byte_range("s3://runs/large", 256, 3)) == b"\0\1\2"
+
+
+class _Web(http.server.BaseHTTPRequestHandler):
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self.send_response(int(self.path.strip("/").partition("?")[0]))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@contextmanager
+def web() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_on_the_web_a_dead_host_is_an_images_own_fault() -> None:
+    with web() as place:
+        assert str(_read(f"{place}/404")) == "there is no such file"
+        assert str(_read(f"{place}/503")) == "its host does not answer"
+        assert str(_read(f"{place}/403")) == "reading it was refused, or there is no such file"
+        with pytest.raises(Refused) as told:
+            storage.read_bytes(f"{place}/403?X-Amz-Signature=abc")
+        assert "abc" not in str(told.value)
+        with storage.open_file(f"{place}/200") as file:
+            assert file.read() == b""
+    assert str(_read(f"{place}/200")) == "its host does not answer"
+
+
+def test_addresses_are_told_without_what_may_be_a_key() -> None:
+    signed = "https://me:pw@host.org/a/b.jpg?X-Amz-Signature=abc"
+    assert without_secrets(signed) == "https://host.org/a/b.jpg"
+    assert without_secrets("HTTPS://host/x?sig=abc") == "HTTPS://host/x"
+    assert without_secrets("ftp://me:pw@host/x") == "ftp://host/x"
+    assert without_secrets("zip://a::https://me:pw@host/x?sig=abc") == "zip://a::https://host/x"
+    assert without_secrets("s3://bucket/what?.jpg") == "s3://bucket/what?.jpg"
+    with pytest.raises(StorageError) as told:
+        storage.read_bytes("http://me:pw@127.0.0.1:1/x?key=abc")
+    assert "http://127.0.0.1:1/x" in str(told.value)
+    assert "pw" not in str(told.value)
+    assert "abc" not in str(told.value)

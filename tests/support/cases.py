@@ -1,0 +1,53 @@
+"""Made-up and golden score sets for the tests of core."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist.core.average_precision import Positives, Reached, average_precision
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.order_statistics import Mentions, mentions_of
+from sparc_dist.prompts import ClassMatcher
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def golden() -> tuple[Scores, Mentions, NDArray[np.bool_], dict[str, Any]]:
+    """The reference's input (scores, mentions, labels) and its answer."""
+    arrays = np.load(GOLDEN / "scores.npz")
+    prompts = json.loads((GOLDEN / "prompts.json").read_text())
+    expected = json.loads((GOLDEN / "expected.json").read_text())["expected"]
+    matcher = ClassMatcher(prompts["classes"])
+    mentions = mentions_of([matcher.classes_in(text) for text in prompts["prompts"]], 20)
+    scores = Scores(arrays["singleton"], arrays["auxiliary"], arrays["compound"])
+    return scores, mentions, arrays["labels"].astype(bool), expected
+
+
+def made_up(
+    seed: int, images: int = 40, classes: int = 5, prompts: int = 12
+) -> tuple[Scores, list[tuple[int, ...]]]:
+    """Random scores, and the classes that each compound prompt mentions: all pairs in turn."""
+    rng = np.random.default_rng(seed)
+    pairs: list[tuple[int, ...]] = list(combinations(range(classes), 2)) or [(0,)]
+    mentioned = [pairs[index % len(pairs)] for index in range(prompts)]
+    parts = (rng.normal(0.2, 0.05, (images, width)) for width in (classes, classes, prompts))
+    return Scores(*parts), mentioned
+
+
+def cut(scores: Scores, pieces: int) -> list[Scores]:
+    """The same images in so many uneven shards, an empty one among them when there are many."""
+    edges = np.unique(np.linspace(0, len(scores) ** 0.5, pieces + 1) ** 2).astype(int)
+    edges[-1] = len(scores)
+    return [scores[a:b] for a, b in pairwise(edges)]
+
+
+def ap(scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> list[float | None]:
+    """AP of each column in one piece."""
+    positives = Positives.of(scores, labels)
+    return average_precision(positives, Reached.of(scores, positives))
