@@ -1,15 +1,15 @@
 #!/usr/bin/env python
-"""The second stage on its own: stored scores in, final scores and mAP out; needs no GPU.
+"""Runs only the second stage: computes final scores and mAP from stored scores; needs no GPU.
 
     ray job submit --working-dir . -- python jobs/reduce.py [CONFIG]
 
-CONFIG as for run_all.py. A unit whose scores are not complete fails and says so.
+CONFIG as for run_all.py. A unit whose scores are incomplete fails with an error.
 """
 
 import sys
 from pathlib import Path
 
-# Where the package is not installed, it lies beside this folder.
+# If the package is not installed, it is next to this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sparc_dist.cli import main

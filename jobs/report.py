@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The last stage on its own: the report of what is done so far; needs no Ray.
+"""Runs only the last stage: writes the report of all finished units; needs no Ray.
 
     ray job submit --working-dir . -- python jobs/report.py [CONFIG]
 
@@ -9,7 +9,7 @@ CONFIG as for run_all.py.
 import sys
 from pathlib import Path
 
-# Where the package is not installed, it lies beside this folder.
+# If the package is not installed, it is next to this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sparc_dist.cli import main

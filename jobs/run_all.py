@@ -1,17 +1,17 @@
 #!/usr/bin/env python
-"""Everything: every data set under every backbone is scored and reduced, and the report written.
+"""Runs everything: scores and reduces every data set under every backbone, writes the report.
 
     ray job submit --working-dir . -- python jobs/run_all.py [CONFIG]
 
-CONFIG is a YAML file: the one named, or that of SPARC_CONFIG, or sparc.yaml in the working folder.
-A config that names no backbones runs the paper's nine. Started again, it does only what is missing.
-Exit code 0: all done; 1: a unit failed, the others are done; 2: the input was refused.
+CONFIG is a YAML file; by default the one that SPARC_CONFIG names, or sparc.yaml in the working
+folder. A config without backbones runs the paper's nine. Run the same command again to resume.
+Exit code 0: all done; 1: some units failed, the others are done; 2: the input is invalid.
 """
 
 import sys
 from pathlib import Path
 
-# Where the package is not installed, it lies beside this folder.
+# If the package is not installed, it is next to this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sparc_dist.cli import main

@@ -1,15 +1,15 @@
 #!/usr/bin/env python
-"""The first stage on its own: images in, scores in storage; needs the models and their GPUs.
+"""Runs only the first stage: scores the images and stores the scores; needs models and GPUs.
 
     ray job submit --working-dir . -- python jobs/score.py [CONFIG]
 
-CONFIG as for run_all.py. jobs/reduce.py goes on from the scores, on CPUs alone.
+CONFIG as for run_all.py. jobs/reduce.py continues from the stored scores, on CPUs only.
 """
 
 import sys
 from pathlib import Path
 
-# Where the package is not installed, it lies beside this folder.
+# If the package is not installed, it is next to this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sparc_dist.cli import main

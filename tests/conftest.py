@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline import configure_ray
@@ -19,11 +20,20 @@ from tests.support.running import go
 from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
 configure_ray()  # before any test imports Ray
+configure_torch()  # before any test computes with torch
 
 #: Few classes, so that a run is quick.
 FEW = ["cat", "dog", "car", "pizza", "sofa"]
 #: A store that stalls should not hold up the tests for a minute.
 QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that use the Ray or the S3 server of this file."""
+    for item in items:
+        for fixture, mark in (("cluster", "ray"), ("s3", "s3")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Configs, tables, prompt files and archives from nowhere: a right answer or a clear sentence."""
+"""Random configs, tables, prompt files and archives: a correct result or a clear error."""
 
 from __future__ import annotations
 
@@ -56,38 +56,38 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One for all examples of a test: each writes its files anew."""
+    """One folder for all examples of a test: each overwrites its files."""
     return tmp_path
 
 
-def clear(error: UserError, place: Path | str) -> None:
-    """One paragraph that names the place."""
+def check_clear(error: UserError, where: Path | str) -> None:
+    """Checks that the error is one line that says where."""
     text = str(error)
-    assert str(place) in text
+    assert str(where) in text
     assert len(text.splitlines()) == 1, text
     assert len(text) < 4000
 
 
 def loaded(path: Path) -> Config | None:
-    """The config in a file, if it is one."""
+    """Returns the config in a file, or None after a clear error."""
     try:
         config = load_config(str(path))
     except UserError as error:
-        clear(error, path)
+        check_clear(error, path)
         return None
-    # A config that is accepted can be written into the run.
+    # A valid config can be written into the run.
     json.dumps(config.identity(), ensure_ascii=False, allow_nan=False).encode()
     return config
 
 
-def test_the_config_that_is_changed_is_right(folder: Path) -> None:
+def test_the_unchanged_config_is_valid(folder: Path) -> None:
     (folder / "c.yaml").write_text(yaml.safe_dump(CONFIG))
     assert loaded(folder / "c.yaml") is not None
 
 
 @bounded(300)
 @given(changed(CONFIG))
-def test_a_config_with_wrong_values_is_refused_in_a_sentence(folder: Path, raw: Any) -> None:
+def test_a_config_with_changed_values_is_valid_or_a_clear_error(folder: Path, raw: Any) -> None:
     (folder / "c.yaml").write_text(yaml.safe_dump(raw))
     loaded(folder / "c.yaml")
 
@@ -109,7 +109,7 @@ fragments = st.sampled_from(
 @example("output: &a [*a]\ndatasets: *a\nbackbones: *a")
 @example("1: 2\noutput: x")
 @example("output: run\nshard_size: 0x" + "f" * 5000)
-def test_any_file_as_a_config_is_refused_in_a_sentence(folder: Path, content: str | bytes) -> None:
+def test_any_other_file_as_a_config_is_a_clear_error(folder: Path, content: str | bytes) -> None:
     content = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
     (folder / "c.yaml").write_bytes(content)
     assert loaded(folder / "c.yaml") is None
@@ -117,7 +117,7 @@ def test_any_file_as_a_config_is_refused_in_a_sentence(folder: Path, content: st
 
 @bounded(40)
 @given(changed(CONFIG).map(yaml.safe_dump) | st.text() | st.lists(fragments).map("".join))
-def test_the_command_says_one_sentence_of_a_wrong_config(
+def test_the_command_prints_one_line_about_a_wrong_config(
     folder: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     (folder / "c.yaml").write_text(text, errors="replace")
@@ -128,7 +128,7 @@ def test_the_command_says_one_sentence_of_a_wrong_config(
     assert not out
     assert err.startswith(f"sparc-dist: {folder}/c.yaml")
     assert err.count("\n") == 1
-    assert "--verbose shows more" not in err  # which is said of what nobody foresaw
+    assert "--verbose shows more" not in err  # printed after unexpected errors
 
 
 def dataset(images: Path, **changes: object) -> DatasetConfig:
@@ -138,13 +138,13 @@ def dataset(images: Path, **changes: object) -> DatasetConfig:
 
 
 def rows(config: DatasetConfig) -> list[dict[str, Any]] | None:
-    """The images of a data set as they are stored; None when the data set is refused."""
+    """Returns the stored images of a data set, or None after a clear error."""
     stored = Path(config.images).parent / "stored" / "images.parquet"
     try:
         source = open_source(config, CLASSES)
         counts = write_images(source.images(), str(stored), 100)
     except UserError as error:
-        clear(error, "")
+        check_clear(error, "")
         return None
     found: list[dict[str, Any]] = pq.read_table(stored).to_pylist()
     assert counts["images"] == len(found)
@@ -169,7 +169,7 @@ GOOD_PARQUET = parquet({"uri": ["a", "b"], "image_id": [1, 2], "labels": [["cat"
 @given(st.binary() | damaged(GOOD_CSV))
 @example(b"")
 @example(b"uri\n\xff.jpg\n")
-def test_any_bytes_as_a_csv_are_rows_or_a_sentence(folder: Path, content: bytes) -> None:
+def test_any_bytes_as_a_csv_are_rows_or_an_error(folder: Path, content: bytes) -> None:
     (folder / "m.csv").write_bytes(content)
     rows(dataset(folder / "m.csv"))
 
@@ -177,7 +177,7 @@ def test_any_bytes_as_a_csv_are_rows_or_a_sentence(folder: Path, content: bytes)
 @bounded(300)
 @given(st.binary() | damaged(GOOD_PARQUET))
 @example(b"PAR1" + bytes(8) + b"PAR1")
-def test_any_bytes_as_a_parquet_are_rows_or_a_sentence(folder: Path, content: bytes) -> None:
+def test_any_bytes_as_a_parquet_are_rows_or_an_error(folder: Path, content: bytes) -> None:
     (folder / "m.parquet").write_bytes(content)
     rows(dataset(folder / "m.parquet"))
 
@@ -187,9 +187,7 @@ headers = st.lists(st.sampled_from(["uri", "image_id", "labels", "cat", "dog", "
 
 @bounded(300)
 @given(st.data())
-def test_a_csv_of_any_texts_gives_those_texts_or_a_sentence(
-    folder: Path, data: st.DataObject
-) -> None:
+def test_a_csv_of_any_texts_is_read_exactly_or_an_error(folder: Path, data: st.DataObject) -> None:
     names = data.draw(headers)
     table = data.draw(st.lists(st.tuples(*[texts] * len(names)), max_size=4))
     with (folder / "m.csv").open("w", newline="", encoding="utf-8", errors="replace") as file:
@@ -228,7 +226,7 @@ kinds = st.sampled_from(
 
 
 def column(kind: pa.DataType, pick: int) -> pa.Array:
-    """Three times one of the values that a type can hold; 0 picks a number's largest."""
+    """Returns three times one value of a type; 0 picks the largest number."""
     if not pick and pa.types.is_primitive(kind) and not pa.types.is_boolean(kind):
         last = b"\xff" * (kind.bit_width // 8 - 1) + b"\x7f"
         return pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(last * 3)])
@@ -250,22 +248,22 @@ column_names = st.sampled_from(["uri", "image_id", "labels", *CLASSES])
 
 @bounded(300)
 @given(st.dictionaries(column_names, st.tuples(kinds, st.integers(0, 4))))
-def test_a_parquet_of_any_types_is_rows_or_a_sentence(
+def test_a_parquet_of_any_types_is_rows_or_an_error(
     folder: Path, columns: dict[str, tuple[pa.DataType, int]]
 ) -> None:
     table = {name: column(*drawn) for name, drawn in columns.items()}
-    # One id for three images is a sentence too, so that the ids must differ to get further.
+    # Duplicate ids are an error, so unique ones are needed to get further.
     table.setdefault("image_id", pa.array([1, 2, 3]))
     (folder / "m.parquet").write_bytes(parquet(table))
     rows(dataset(folder / "m.parquet"))
 
 
-def bank(config: DatasetConfig, place: Path) -> PromptBank | None:
-    """The bank, if there is one; it can be stored and its classes are those mentioned."""
+def bank(config: DatasetConfig, folder: Path) -> PromptBank | None:
+    """Returns the bank, or None after a clear error; checks that it can be stored."""
     try:
-        found, notes = dataset_bank(config, DatasetLayout(str(place / "run")))
+        found, notes = dataset_bank(config, DatasetLayout(str(folder / "run")))
     except UserError as error:
-        clear(error, place)
+        check_clear(error, folder)
         return None
     assert PromptBank.from_table(found.to_table()) == found
     assert all("\n" not in note for note in notes)
@@ -300,7 +298,7 @@ files |= st.text().map(lambda text: text.encode("utf-16"))
 
 @bounded(250)
 @given(files, st.sampled_from(["sets", "descriptive", "classes"]))
-def test_any_file_of_prompts_or_classes_gives_a_bank_or_a_sentence(
+def test_any_file_of_prompts_or_classes_makes_a_bank_or_an_error(
     folder: Path, content: bytes, role: str
 ) -> None:
     (folder / "p.txt").write_bytes(content)
@@ -320,7 +318,7 @@ def test_any_file_of_prompts_or_classes_gives_a_bank_or_a_sentence(
 
 @bounded(150)
 @given(damaged(GOOD_CSV) | damaged(GOOD_PARQUET) | files, st.sampled_from(["csv", "parquet"]))
-def test_any_table_of_labels_gives_a_bank_or_a_sentence(
+def test_any_table_of_labels_makes_a_bank_or_an_error(
     folder: Path, content: bytes, kind: str
 ) -> None:
     path = folder / f"l.{kind}"
@@ -351,7 +349,7 @@ good_tars = st.sampled_from(
 
 @bounded(250)
 @given(good_tars.flatmap(damaged) | st.binary())
-def test_any_bytes_as_a_tar_are_rows_or_a_sentence(folder: Path, content: bytes) -> None:
+def test_any_bytes_as_a_tar_are_rows_or_an_error(folder: Path, content: bytes) -> None:
     (folder / "d.tar").write_bytes(content)
     rows(dataset(folder / "d.tar", kind="webdataset"))
 
@@ -366,7 +364,7 @@ def test_any_bytes_as_a_tar_are_rows_or_a_sentence(folder: Path, content: bytes)
 @example(b"[" * 100_000, b"json")
 @example(b"9" * 5000, b"cls")
 @example(b'{"labels": [true]}', b"json")
-def test_any_label_file_in_a_tar_is_read_counted_or_refused(
+def test_any_label_file_in_a_tar_is_read_counted_or_an_error(
     folder: Path, content: bytes, kind: bytes
 ) -> None:
     (folder / "d.tar").write_bytes(

@@ -1,7 +1,7 @@
-"""A trial of backbones: each is loaded, looks at one image, and tells what that took.
+"""Tries backbones: loads each one, scores one image, and reports what that took.
 
-Each has a process of its own, one after the other: so memory is bounded by the largest, its peak
-is that backbone's alone, and one that dies takes no other with it.
+Each backbone runs in its own process, one after the other. So the largest one bounds the memory
+needed, the peak is measured per backbone, and a crash does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ TITLE = f"{'backbone':<16} input  parameters  width  loaded in  peak memory  wei
 
 @dataclass(frozen=True)
 class BackboneCheck:
-    """What one backbone took: seconds to load it, and at its peak so many bytes of memory."""
+    """The result of trying a backbone.
+
+    width: of an embedding. seconds: to load the model. peak: memory of the process in bytes.
+    """
 
     name: str
     image_size: int
@@ -41,52 +44,52 @@ class BackboneCheck:
 
 
 def check_backbones(config: Config | None) -> Iterator[BackboneCheck | UserError]:
-    """What became of each backbone of a config, or of the paper's nine."""
-    for backbone in sized_backbones(config or _of_the_paper()):
+    """Yields the result of each backbone of a config, or of the paper's nine backbones."""
+    for backbone in sized_backbones(config or _paper_config()):
         try:
-            yield _try_apart(backbone)
+            yield _try_in_subprocess(backbone)
         except UserError as error:
             yield error
 
 
 def sized_backbones(config: Config) -> list[BackboneConfig]:
-    """Every backbone at every input size that a data set asks of it."""
+    """Returns every backbone at every input size that a data set asks for."""
     sizes = [dataset.resnet_size for dataset in config.datasets]
-    every = (backbone.sized(size) for backbone in config.backbones for size in sizes)
-    return list(dict.fromkeys(every))
+    sized = (backbone.sized(size) for backbone in config.backbones for size in sizes)
+    return list(dict.fromkeys(sized))
 
 
-def _of_the_paper() -> Config:
+def _paper_config() -> Config:
     official = [kind for kind, preset in DATASET_KINDS.items() if preset]
     datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
     return Config.model_validate({"output": ".", "datasets": datasets})
 
 
-def _try_apart(config: BackboneConfig) -> BackboneCheck:
-    """The trial of a backbone in a process of its own."""
-    done = subprocess.run(
+def _try_in_subprocess(config: BackboneConfig) -> BackboneCheck:
+    """Tries a backbone in its own process."""
+    process = subprocess.run(
         [sys.executable, "-m", "sparc_dist.backbones.check"],
         input=config.model_dump_json(),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode < 0:
+    if process.returncode < 0:
         raise UserError(
-            f"Backbone {config.name}: its process was ended by signal {-done.returncode}, as it is "
-            "where memory runs out; try it on a machine with more."
+            f"Backbone {config.name}: its process was killed by signal {-process.returncode}, most "
+            "likely for lack of memory; try it on a machine with more memory."
         )
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        reason = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+    lines = process.stdout.splitlines()
+    if process.returncode or not lines:
+        reason = (process.stderr.strip().splitlines() or ["no error message"])[-1]
         raise UserError(f"Backbone {config.name}: cannot be tried ({reason}).")
-    found = json.loads(lines[-1])
-    if "error" in found:
-        raise UserError(found["error"])
-    return BackboneCheck(**found)
+    result = json.loads(lines[-1])
+    if "error" in result:
+        raise UserError(result["error"])
+    return BackboneCheck(**result)
 
 
-def _try_here(config: BackboneConfig) -> BackboneCheck:
+def _try(config: BackboneConfig) -> BackboneCheck:
     import numpy as np
     import torch
 
@@ -99,7 +102,7 @@ def _try_here(config: BackboneConfig) -> BackboneCheck:
     side = backbone.image_size
     pixels = np.random.default_rng(0).integers(0, 256, (1, side, side, 3), dtype=np.uint8)
     rows = backbone.encode_texts(["a photo of a cat", "a photo of a dog"]).cpu().numpy()
-    # With the scores it is checked that they are numbers.
+    # The scorer also checks that the scores are numbers.
     _, embedding = Scorer(backbone, TextEmbeddings(rows, rows, rows)).score(pixels, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return BackboneCheck(
@@ -114,13 +117,13 @@ def _try_here(config: BackboneConfig) -> BackboneCheck:
 
 
 def main() -> None:
-    """Try the backbone that standard input names, and print what was found as JSON."""
+    """Tries the backbone given on standard input and prints the result as JSON."""
     config = BackboneConfig.model_validate_json(sys.stdin.read())
     try:
-        found = asdict(_try_here(config))
+        result = asdict(_try(config))
     except UserError as error:
-        found = {"error": str(error)}
-    print(json.dumps(found))
+        result = {"error": str(error)}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

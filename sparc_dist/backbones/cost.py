@@ -1,4 +1,4 @@
-"""What one image costs under a backbone."""
+"""The cost of one image under a backbone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """What an image costs under a backbone.
+    """The cost of one image under a backbone.
 
-    image_size: the side of the square input. width: of an embedding.
-    gflop: of the image tower for one image, two for each multiply-add of a product or convolution;
-    the rest is small beside them.
+    image_size: side of the square input in pixels. width: of an embedding.
+    gflop: of the image tower, two per multiply-add. Only matrix products and convolutions are
+    counted; the rest is small.
     parameters: of both towers.
-    activation_bytes: the most that is alive at once of the tensors, the input among them, that the
-    image tower makes of one image in float32. Weights and what a library needs within a single
-    operation come on top. A batch takes as many times more as it has images.
+    activation_bytes: peak size of all tensors, including the input, that the image tower holds for
+    one image in float32. Weights and a library's workspace within one operation are extra. A batch
+    takes this much per image.
     """
 
     image_size: int
@@ -26,5 +26,5 @@ class Cost:
     width: int
 
 
-#: Of units, by the names of data set and backbone.
+#: The costs of units, by the names of data set and backbone.
 Costs = Mapping[tuple[str, str], Cost]

@@ -1,7 +1,7 @@
-"""What an image costs under a backbone: counted from the architecture alone, before any work.
+"""Counts the cost of an image under a backbone from the architecture alone.
 
-The model is built on torch's meta device, where tensors have shapes but no content: it takes
-neither weights nor memory, and nothing is fetched.
+The model is built on torch's meta device, where tensors have shapes but no data. This needs
+neither weights nor memory, and nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError, one_line
 
-#: Parameters of the text towers that open_clip takes from the hub: their configs lie there, so
-#: they cannot be built here. From the table of profiles in open_clip's documentation.
+#: Parameters of the text towers that open_clip takes from the hub. Their configs are stored there,
+#: so they cannot be built here. From the table of profiles in open_clip's documentation.
 HUB_TEXT_TOWERS = {
     "roberta-base": 124_900_000,
     "xlm-roberta-base": 278_300_000,
@@ -37,12 +37,12 @@ HUB_TEXT_TOWERS = {
 
 
 def cost_of(backbone: BackboneConfig) -> Cost:
-    """The cost of an image under a backbone, at its input size."""
+    """Returns the cost of an image under a backbone, at its input size."""
     tiny.register()
     check_model(backbone)
     try:
         return _cost(backbone.model, backbone.image_size)
-    except Exception as error:  # open_clip, timm and torch each raise their own
+    except Exception as error:  # open_clip, timm and torch raise many types
         raise UserError(
             f"Backbone {backbone.name}: {backbone.model} cannot be built ({one_line(error)}); "
             "check its `image_size`, and that the packages it needs are installed."
@@ -54,21 +54,21 @@ def _cost(name: str, image_size: int | None) -> Cost:
     model, parameters = _on_meta(name, image_size)
     size = model.visual.image_size
     side = int(size[0] if isinstance(size, tuple | list) else size)
-    # The last mode entered sees an operation first: an attention as one, which is how a device
-    # computes it, before FlopCounterMode takes it apart.
+    # The mode entered last sees an operation first. _PeakMemory has to see attention as one
+    # operation, as a device computes it, before FlopCounterMode decomposes it.
     counter = FlopCounterMode(display=False)
-    with torch.inference_mode(), counter, _Alive() as alive:
+    with torch.inference_mode(), counter, _PeakMemory() as memory:
         embedding = model.encode_image(torch.empty(1, 3, side, side, device="meta"))
     gflop = counter.get_total_flops() / 1e9
-    return Cost(side, gflop, parameters, alive.most, embedding.shape[1])
+    return Cost(side, gflop, parameters, memory.peak, embedding.shape[1])
 
 
 def _on_meta(name: str, image_size: int | None) -> tuple[Any, int]:
-    """A model without content, and its number of parameters."""
+    """Returns a model without data, and its number of parameters."""
     text = open_clip.get_model_config(name)["text_cfg"]
-    hub = text.get("hf_model_name")
-    own = {key: value for key, value in text.items() if not key.startswith("hf_")}
-    # open_clip warns that there are no weights: meant here.
+    hub_name = text.get("hf_model_name")
+    built_in = {key: value for key, value in text.items() if not key.startswith("hf_")}
+    # open_clip warns that no weights are loaded, which is intended here.
     logging.disable(logging.WARNING)
     try:
         with torch.device("meta"):
@@ -77,16 +77,16 @@ def _on_meta(name: str, image_size: int | None) -> tuple[Any, int]:
                 load_weights=False,
                 device="meta",
                 force_image_size=image_size,
-                # A text tower of open_clip's own stands in for one from the hub.
-                **({"text_cfg": own} if hub else {}),
+                # A text tower of open_clip's own replaces the one from the hub.
+                **({"text_cfg": built_in} if hub_name else {}),
             )
     finally:
         logging.disable(logging.NOTSET)
     model.eval().requires_grad_(False)
     parameters = _parameters(model)
-    if hub:  # an unknown one counts as the largest: rather too much memory than too little
-        known = HUB_TEXT_TOWERS.get(hub, max(HUB_TEXT_TOWERS.values()))
-        parameters += known - _parameters(model.text)
+    if hub_name:  # an unknown tower counts as the largest, to overestimate rather than run out
+        tower = HUB_TEXT_TOWERS.get(hub_name, max(HUB_TEXT_TOWERS.values()))
+        parameters += tower - _parameters(model.text)
     return model, parameters
 
 
@@ -94,25 +94,25 @@ def _parameters(module: torch.nn.Module) -> int:
     return sum(values.numel() for values in module.parameters())
 
 
-class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches a computation. most: the bytes of the tensors it made that were alive at once."""
+class _PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches a computation. peak: the most bytes of its tensors that were alive at once."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.most = 0
+        self.peak = 0
         self._alive: WeakSet[torch.UntypedStorage] = WeakSet()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        # Views and what is computed in place lie in memory that was there before.
+        # Views and in-place results use memory that already existed.
         self._alive |= _storages(result) - _storages((args, kwargs))
-        self.most = max(self.most, sum(storage.nbytes() for storage in self._alive))
+        self.peak = max(self.peak, sum(storage.nbytes() for storage in self._alive))
         return result
 
 
 def _storages(tree: Any) -> set[torch.UntypedStorage]:
-    """Where the tensors within some values lie."""
+    """Returns the storages of all tensors in a tree of values."""
     tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
     return {tensor.untyped_storage() for tensor in tensors}

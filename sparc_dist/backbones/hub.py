@@ -1,7 +1,7 @@
-"""The hub: where open_clip's tags and some tokenizers come from.
+"""The hub: the source of open_clip's tagged weights and of some tokenizers.
 
-Its client tries for more than a minute where there is no internet, and then says little that
-helps. So we look first at what is on this node, then whether the hub answers at all.
+Without internet, its client retries for more than a minute and then fails with an unhelpful
+message. So this module looks on this node first, then checks whether the hub answers at all.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sparc_dist.config import OPENAI, BackboneConfig
 from sparc_dist.errors import UserError, one_line
 from sparc_dist.storage import without_secrets
 
-#: Seconds after which a hub that does not take a connection counts as out of reach.
-PATIENCE = 5.0
-SHOWN = 6  # tags that are listed
+#: Seconds after which a hub that accepts no connection counts as unreachable.
+CONNECT_TIMEOUT = 5.0
+TAGS_SHOWN = 6  # in a message
 
 
 def find_tagged(config: BackboneConfig) -> str:
-    """The checkpoint of an open_clip tag in the hub's cache on this node, fetched if need be."""
+    """Returns the path of a tag's checkpoint in this node's hub cache; downloads it if needed."""
     tag = _tag(config)
     repository, files = _files(tag)
     for file in files:
@@ -42,16 +42,16 @@ def find_tagged(config: BackboneConfig) -> str:
     for file in files if obstacle is None else ():
         try:
             return hf_hub_download(repository, file)
-        except Exception as error:  # the client's own, and those of all that lies below it
-            obstacle = f"the hub does not give them ({_reason(error)})"
+        except Exception as error:  # errors of the client and of the libraries it uses
+            obstacle = f"the hub did not return them ({_reason(error)})"
             if not isinstance(error, RemoteEntryNotFoundError):
-                break  # whatever it is, it is not that file's name
+                break  # another file name would not help
     openai = dict(OPENAI.values()).get(config.model)
     if (config.weights or "").lower() == "openai" and openai:
-        remedy = f"put OpenAI's {openai} on every node and name its folder under `weights_folder`"
+        remedy = f"put OpenAI's {openai} on every node and set `weights_folder` to its folder"
     else:
         page = f"{without_secrets(constants.ENDPOINT)}/{repository}"
-        remedy = f"put {' or '.join(files)} of {page} on every node and name it under `weights`"
+        remedy = f"put {' or '.join(files)} of {page} on every node and set `weights` to its path"
     raise UserError(
         f"Backbone {config.name}: the weights {config.weights} of {config.model} are not on this "
         f"node, and {obstacle}; {remedy}."
@@ -59,45 +59,45 @@ def find_tagged(config: BackboneConfig) -> str:
 
 
 def create_tokenizer(config: BackboneConfig) -> Any:
-    """The tokenizer of a model: CLIP's comes with open_clip, SigLIP's and others' from the hub."""
-    known = open_clip.get_model_config(config.model) or {"text_cfg": {}}
-    repository = known["text_cfg"].get("hf_tokenizer_name")
+    """Returns a model's tokenizer: open_clip contains CLIP's, the hub SigLIP's and others."""
+    model_config = open_clip.get_model_config(config.model) or {"text_cfg": {}}
+    repository = model_config["text_cfg"].get("hf_tokenizer_name")
     if not repository:
         return open_clip.get_tokenizer(config.model)
-    about = f"Backbone {config.name}: the tokenizer {repository} of {config.model}"
+    subject = f"Backbone {config.name}: the tokenizer {repository} of {config.model}"
     if importlib.util.find_spec("transformers") is None:
         raise UserError(
-            f"{about} needs the package transformers; install it on every node "
+            f"{subject} needs the package transformers; install it on every node "
             "(pip install transformers)."
         )
     obstacle = _obstacle()
     try:
         local = {"local_files_only": True} if obstacle else {}
         return open_clip.get_tokenizer(config.model, **local)
-    except Exception as error:  # transformers' own, and those of all that lies below it
-        obstacle = obstacle or f"the hub does not give it ({_reason(error)})"
+    except Exception as error:  # errors of transformers and of the libraries it uses
+        obstacle = obstacle or f"the hub did not return it ({_reason(error)})"
         raise UserError(
-            f"{about} is not on this node, and {obstacle}; run `sparc-dist backbones` where the "
-            f"hub answers, and copy {constants.HF_HUB_CACHE} from there to every node."
+            f"{subject} is not on this node, and {obstacle}; run `sparc-dist backbones` on a "
+            f"machine that can reach the hub, and copy its {constants.HF_HUB_CACHE} to every node."
         ) from None
 
 
 def _tag(config: BackboneConfig) -> dict[str, Any]:
-    """What open_clip knows of a tag."""
+    """Returns open_clip's config of a tag."""
     tag: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.weights)
     if tag:
         return tag
     tags = open_clip.list_pretrained_tags_by_model(config.model)
-    known = ", ".join(tags[:SHOWN]) + (" and others" if len(tags) > SHOWN else "")
-    remedy = f"name one of its own ({known}), or a checkpoint file" if tags else "name a file"
+    names = ", ".join(tags[:TAGS_SHOWN]) + (" and others" if len(tags) > TAGS_SHOWN else "")
+    tag_hint = f"one of its tags ({names}) or " if tags else ""
     raise UserError(
-        f"Backbone {config.name}: open_clip knows no weights {config.weights} of {config.model}; "
-        f"{remedy} by its path under `weights`."
+        f"Backbone {config.name}: open_clip has no weights {config.weights} for {config.model}; "
+        f"set `weights` to {tag_hint}the path of a checkpoint file."
     )
 
 
 def _files(tag: dict[str, Any]) -> tuple[str, list[str]]:
-    """A tag's repository on the hub, and its file's possible names, best first."""
+    """Returns a tag's repository on the hub and the possible names of its file, best first."""
     repository, _, name = tag["hf_hub"].rpartition("/")
     if not name:
         return repository, [HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME]
@@ -105,30 +105,30 @@ def _files(tag: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def _obstacle() -> str | None:
-    """Why the hub cannot be asked; None when it can."""
+    """Returns why the hub cannot be reached, or None if it can."""
     if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE forbids to ask the hub"
+        return "HF_HUB_OFFLINE forbids access to the hub"
     hub = urlsplit(constants.ENDPOINT)
     host = hub.hostname or ""
     proxies = urllib.request.getproxies()
     if (hub.scheme in proxies or "all" in proxies) and not urllib.request.proxy_bypass(host):
-        return None  # a proxy knows the way, or does not: only asking tells
+        return None  # only a request shows whether the proxy reaches the hub
     if _answers(host, hub.port or (80 if hub.scheme == "http" else 443)):
         return None
     return f"{without_secrets(constants.ENDPOINT)} cannot be reached from it"
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a server takes a connection.
+    """Whether a server accepts a connection.
 
-    In a thread, because looking up a name has no time limit of its own, and a host may have many
-    addresses behind the same wall.
+    Runs in a thread, because a name lookup has no time limit of its own, and a host may have many
+    unreachable addresses.
     """
     answer: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def connect() -> None:
         try:
-            socket.create_connection((host, port), timeout=PATIENCE / 2).close()
+            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT / 2).close()
         except OSError:
             answer.put(False)
         else:
@@ -136,12 +136,12 @@ def _answers(host: str, port: int) -> bool:
 
     threading.Thread(target=connect, daemon=True).start()
     try:
-        return answer.get(timeout=PATIENCE)
+        return answer.get(timeout=CONNECT_TIMEOUT)
     except queue.Empty:
         return False
 
 
 def _reason(error: Exception) -> str:
-    """What lies behind an error of the client, on one line; the URLs of its stores are signed."""
-    words = one_line(error.__cause__ or error)
-    return re.sub(r"\w+://\S+", lambda url: without_secrets(url[0]), words)
+    """Returns the cause of a client's error on one line, with URLs stripped of signatures."""
+    text = one_line(error.__cause__ or error)
+    return re.sub(r"\w+://\S+", lambda url: without_secrets(url[0]), text)

@@ -1,9 +1,8 @@
-"""Backbones: an open_clip model as a black box that gives embeddings and similarities."""
+"""Backbones: an open_clip model as a black box that returns embeddings and similarities."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from sparc_dist.backbones.checkpoints import create_model
+from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.backbones.hub import create_tokenizer
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import TINY, BackboneConfig
@@ -23,23 +23,21 @@ from sparc_dist.prompts import PromptBank, TextEmbeddings
 
 Float32 = NDArray[np.float32]
 TEXT_BATCH = 256
-#: What autocast takes for the precisions below float32.
-LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
-#: Images on which a lower precision is compared with float32.
-COMPARED = 32
+#: The dtype that autocast uses for each precision below float32.
+AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: Number of images on which a lower precision is compared with float32.
+COMPARED_IMAGES = 32
 
 
 class Backbone:
     """One model on one device. Weights, texts and scores are float32.
 
-    precision: of the image tower's products. Autocast, not half weights, because what needs more
-    (norms, softmax) then stays in float32.
+    precision: of the image tower's products. It is applied by autocast, not by converting the
+    weights, so that norms and softmax stay in float32.
     """
 
     def __init__(self, config: BackboneConfig, device: str | torch.device = "cpu") -> None:
-        # Some machines declare AMX and end the process that uses it, as bf16 on the CPU would.
-        # oneDNN reads this at its first product; users who know their machine may set it to more.
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+        configure_torch()
         self.name = config.name
         self.precision = config.precision
         if config.model == TINY:
@@ -56,32 +54,32 @@ class Backbone:
             torch.tensor(values, device=self.device).view(1, 3, 1, 1) * 255.0
             for values in (self.model.visual.image_mean, self.model.visual.image_std)
         )
-        # "float32" must mean it: cuDNN would otherwise round convolutions to TF32.
+        # Otherwise cuDNN would round float32 convolutions to TF32.
         torch.backends.cudnn.allow_tf32 = False
 
     @cached_property
     def tokenizer(self) -> Any:
-        """Texts to tokens; only asked for where there are texts, for it may come from the hub."""
+        """The model's tokenizer; created on first use, because it may come from the hub."""
         return create_tokenizer(self._config)
 
     @torch.inference_mode()
     def encode_images(
         self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None
     ) -> torch.Tensor:
-        """Embeddings (n, d) of length 1, on the device, of uint8 RGB squares (n, S, S, 3)."""
-        lower = LOWER.get(precision or self.precision)
+        """Returns embeddings (n, d) of length 1, on the device, of RGB squares (n, S, S, 3)."""
+        dtype = AUTOCAST_DTYPES.get(precision or self.precision)
         batches = []
-        with torch.autocast(self.device.type, lower, enabled=lower is not None):
+        with torch.autocast(self.device.type, dtype, enabled=dtype is not None):
             for start in range(0, len(pixels), batch_size):
                 batches.append(self._encode_batch(pixels[start : start + batch_size]))
         return torch.nn.functional.normalize(torch.cat(batches), dim=-1)
 
     def _encode_batch(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
-        # A copy, because torch wants to own writable memory and Ray's is shared.
+        # A copy, because torch needs writable memory and Ray's shared memory is read-only.
         batch = torch.tensor(pixels)
         if self.device.type == "cuda":
-            # Pinned, the copy needs no second one and does not hold up this thread; and uint8 is
-            # a quarter of the bytes of float32.
+            # From pinned memory the transfer needs no further copy and does not block this thread;
+            # uint8 takes a quarter of the bytes of float32.
             batch = batch.pin_memory().to(self.device, non_blocking=True)
         normalised = (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
         embeddings: torch.Tensor = self.model.encode_image(normalised)
@@ -89,7 +87,7 @@ class Backbone:
 
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
-        """Embeddings (n, d) of length 1, on the device."""
+        """Returns embeddings (n, d) of length 1, on the device."""
         batches = [
             self.model.encode_text(
                 self.tokenizer(list(texts[start : start + TEXT_BATCH])).to(self.device),
@@ -100,12 +98,12 @@ class Backbone:
         return torch.cat(batches) if batches else torch.zeros(0, 0, device=self.device)
 
     def embed(self, bank: PromptBank) -> TextEmbeddings:
-        """The embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
+        """Returns the embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
         templates = open_clip.OPENAI_IMAGENET_TEMPLATES
         texts = [template(name) for name in bank.classes for template in templates]
         parts = [texts, bank.classes, [prompt.text for prompt in bank.compound]]
         encoded = [self.encode_texts(part) for part in parts]
-        # Without a text nobody knows the width of an embedding: the other parts do.
+        # A part without texts has width 0; take the width from the others.
         width = max(part.shape[1] for part in encoded)
         ensemble, auxiliary, compound = (part.reshape(-1, width) for part in encoded)
         ensemble = ensemble.view(len(bank.classes), len(templates), width)
@@ -113,7 +111,7 @@ class Backbone:
         return TextEmbeddings(*(part.cpu().numpy() for part in (singleton, auxiliary, compound)))
 
     def weights_sha256(self) -> str:
-        """A hash of the weights as they are used, wherever they came from."""
+        """Returns a hash of the weights in use, independent of the file they came from."""
         digest = hashlib.sha256()
         for name, values in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
@@ -133,30 +131,30 @@ class Scorer:
 
     @torch.inference_mode()
     def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
-        """The scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
+        """Returns the scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
         images = self.backbone.encode_images(pixels, batch_size)
         scores = [(images @ rows.T).cpu().numpy() for rows in self._texts]
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
-                f"Backbone {self.backbone.name}: the model gives scores that are not numbers; its "
-                "weights are damaged, fetch them again."
+                f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
+                "its weights are damaged, download them again."
             )
         return Scores(*scores), images.cpu().numpy()
 
     @torch.inference_mode()
     def difference(self, pixels: NDArray[np.uint8], batch_size: int) -> dict[str, Any] | None:
-        """How far scores are from those in float32; None in float32, or without an image."""
-        few = pixels[:COMPARED]
-        if self.backbone.precision not in LOWER or not len(few):
+        """Returns how far scores are from those in float32; None in float32, or without images."""
+        sample = pixels[:COMPARED_IMAGES]
+        if self.backbone.precision not in AUTOCAST_DTYPES or not len(sample):
             return None
-        exact = self.backbone.encode_images(few, batch_size, "fp32")
-        lower = self.backbone.encode_images(few, batch_size)
-        apart = torch.cat([((lower - exact) @ rows.T).abs() for rows in self._texts], dim=1)
+        exact = self.backbone.encode_images(sample, batch_size, "fp32")
+        lower = self.backbone.encode_images(sample, batch_size)
+        difference = torch.cat([((lower - exact) @ rows.T).abs() for rows in self._texts], dim=1)
         spread = torch.cat([exact @ rows.T for rows in self._texts], dim=1).std(dim=0)
         return {
             "precision": self.backbone.precision,
-            "images": len(few),
-            "largest_difference": float(apart.max()),
-            "mean_difference": float(apart.mean()),
-            "mean_spread_of_a_prompt": float(spread.mean()) if len(few) > 1 else None,
+            "images": len(sample),
+            "largest_difference": float(difference.max()),
+            "mean_difference": float(difference.mean()),
+            "mean_spread_of_a_prompt": float(spread.mean()) if len(sample) > 1 else None,
         }

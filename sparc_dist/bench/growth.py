@@ -1,4 +1,4 @@
-"""Growth: a run beside the same one with four times the images."""
+"""Growth: a run compared with the same run on four times the images."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sparc_dist.runs import STAGES, RunLayout, UnitLayout
 
 TIMES = 4
 CLASSES = 28
-SCENES = 64  # that differ; more images are the same again
-SECONDS_BETWEEN_LOOKS = 0.05
+SCENES = 64  # distinct ones; more images repeat them
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What a run takes: seconds an image of each phase, and its driver's bytes at their peak."""
+class RunCost:
+    """Seconds per image of each phase of a run. driver: peak memory of the driver in bytes."""
 
     map: float
     reduce: float
@@ -36,33 +36,33 @@ class Taken:
 
 
 def measure(setting: BenchSetting) -> str:
-    """Runs on one Ray, each with a driver of its own: a small, a large, and the small again."""
+    """Makes a small, a large and again the small run on one Ray, each with its own driver."""
     images, shard = (16, 4) if setting.quick else (16384, 64)
     with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
-        if not setting.quick:  # workers start once in a Ray's life
+        if not setting.quick:  # the first run also starts Ray's workers
             _run(Path(folder, "warm-up"), 8 * shard, shard)
         few = [_run(Path(folder, "before"), images, shard)]
         many = _run(Path(folder, "many"), TIMES * images, shard)
-        if not setting.quick:  # the machine may be another from minute to minute
+        if not setting.quick:  # the machine's speed may change from minute to minute
             few.append(_run(Path(folder, "after"), images, shard))
     driver = max(each.driver for each in few)
     added = (TIMES - 1) * images // shard
     ratios = {
-        "seconds an image of the map phase": many.map / fmean(each.map for each in few),
-        "seconds an image of the reduce": many.reduce / fmean(each.reduce for each in few),
-        "memory of the driver at its peak": many.driver / driver,
+        "seconds per image, map phase": many.map / fmean(each.map for each in few),
+        "seconds per image, reduce": many.reduce / fmean(each.reduce for each in few),
+        "peak memory of the driver": many.driver / driver,
     }
     return block(
-        f"growth: a small model on {images:,} images, and on {TIMES} times as many",
+        f"growth: a small model on {images:,} images, compared with {TIMES} times as many",
         {
             **{f"{name}, {TIMES} × / 1 ×": f"{ratio:.2f}" for name, ratio in ratios.items()},
-            "KB of it that each shard adds": f"{(many.driver - driver) / 1e3 / added:.1f}",
+            "KB of driver memory per added shard": f"{(many.driver - driver) / 1e3 / added:.1f}",
         },
     )
 
 
-def _run(folder: Path, images: int, shard: int) -> Taken:
-    """A run of so many images: few files, named again and again."""
+def _run(folder: Path, images: int, shard: int) -> RunCost:
+    """Runs a config on this number of images, which repeat a few files."""
     folder.mkdir()
     files, labels = [], []
     for seed in SPLITS["test"][: min(SCENES, images)]:
@@ -75,17 +75,17 @@ def _run(folder: Path, images: int, shard: int) -> Taken:
     config = tiny_config(manifest, 1, CLASSES, shard)
     path = folder / "config.yaml"
     path.write_text(config.model_dump_json())
-    driver = _peak_of_driver(path)
+    driver = _driver_peak(path)
     unit = RunLayout(config.output).dataset("bench").unit(config.backbones[0].name)
     stages = storage.read_json(unit.metrics)["stages"]
     reduce = sum(stages[stage]["seconds"] for stage in STAGES)
-    return Taken(_steady(unit, images, shard), reduce / images, driver)
+    return RunCost(_map_seconds(unit, images, shard), reduce / images, driver)
 
 
-def _steady(unit: UnitLayout, images: int, shard: int) -> float:
-    """Seconds an image of the map phase, by the times of its markers.
+def _map_seconds(unit: UnitLayout, images: int, shard: int) -> float:
+    """Returns the seconds per image of the map phase, from the times of its markers.
 
-    Of the second half: while the scorer started, others decoded for the first.
+    Uses the second half only: images of the first were decoded while the scorer started.
     """
     shards = range(images // shard)
     ends = sorted(os.stat(unit.marker(number)).st_mtime for number in shards)
@@ -93,28 +93,28 @@ def _steady(unit: UnitLayout, images: int, shard: int) -> float:
     return (half[-1] - half[0]) / (shard * (len(half) - 1))
 
 
-def _peak_of_driver(config: Path) -> int:
-    """Run a config as a user would, on this Ray; gives the bytes its process took at most."""
+def _driver_peak(config: Path) -> int:
+    """Runs a config as a user would, on this Ray. Returns the peak memory of its process."""
     env = {**os.environ, "RAY_ADDRESS": address()}
     command = [sys.executable, "-m", "sparc_dist", "run", str(config)]
-    told = config.with_name("told.txt")
+    log = config.with_name("log.txt")
     peak = 0
     with (
-        told.open("w") as to,
-        subprocess.Popen(command, stdout=to, stderr=to, env=env) as process,
+        log.open("w") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, env=env) as process,
     ):
         while process.poll() is None:
-            peak = max(peak, _high_water(process.pid))
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            peak = max(peak, _peak_so_far(process.pid))
+            time.sleep(POLL_SECONDS)
     if process.returncode:
-        raise UserError(told.read_text().strip())
+        raise UserError(log.read_text().strip())
     return peak
 
 
-def _high_water(pid: int) -> int:
-    """The most bytes of memory that a process has had so far, as Linux tells; 0 when it is gone.
+def _peak_so_far(pid: int) -> int:
+    """Returns the peak memory of a process in bytes, as Linux reports it; 0 if it has ended.
 
-    Not what getrusage says of a child: that counts what its parent had when it was started.
+    Does not use getrusage, which for a child includes the memory of its parent at the start.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()

@@ -1,4 +1,4 @@
-"""What benchmarks run on: photos, a manifest that repeats them, and a config."""
+"""The inputs of benchmarks: photos, a manifest that repeats them, and a config."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from sparc_dist.errors import UserError
 from sparc_dist.images import SUFFIXES
 from sparc_dist.images.decoding import BadImage, decode
 
-#: As VOC and COCO have them.
+#: As in VOC and COCO.
 PHOTO_SIZES = ((500, 375), (640, 480))
-#: With so much noise, in levels of grey, a JPEG is as large as those of VOC and COCO.
+#: SD of the noise, in grey levels, that makes a JPEG as large as those of VOC and COCO.
 GRAIN = 12.0
 QUALITY = 90
 
 
 def photos(setting: BenchSetting, count: int, folder: str) -> list[str]:
-    """The paths of at most ``count`` photos: one's own, or as many made up below ``folder``."""
+    """Returns the paths of at most ``count`` photos: the user's, or ones drawn in ``folder``."""
     if setting.photos is None:
         return [_write_photo(Path(folder), seed) for seed in SPLITS["validation"][:count]]
     below = sorted(Path(setting.photos).rglob("*"))
@@ -39,7 +39,7 @@ def photos(setting: BenchSetting, count: int, folder: str) -> list[str]:
 
 
 def _is_photo(path: Path) -> bool:
-    """Whether it is an image that can be read; others would be counted and cost nothing."""
+    """Whether a file is a readable image; others would be counted but cost nothing."""
     try:
         return path.suffix.lower() in SUFFIXES and bool(decode(path.read_bytes(), 8).size)
     except (BadImage, OSError):
@@ -47,7 +47,7 @@ def _is_photo(path: Path) -> bool:
 
 
 def _write_photo(folder: Path, seed: int) -> str:
-    """A drawn scene at a photo's size, with grain: JPEGs of smooth areas are too easy."""
+    """Writes a drawn scene at a photo's size, with grain because smooth JPEGs decode faster."""
     size = PHOTO_SIZES[seed % len(PHOTO_SIZES)]
     scene = draw_scene(seed).image.resize(size, Image.Resampling.BICUBIC)
     grain = np.random.default_rng(seed).normal(0, GRAIN, (scene.height, scene.width, 1))
@@ -58,7 +58,7 @@ def _write_photo(folder: Path, seed: int) -> str:
 
 
 def manifest_rows(files: Sequence[str], images: int) -> list[dict[str, str]]:
-    """So many images of image_id and uri: the files again and again, under ever new ids."""
+    """Returns ``images`` rows of image_id and uri that repeat the files under new ids."""
     return [
         {"image_id": f"{number:08d}", "uri": uri}
         for number, uri in enumerate(islice(cycle(files), images))
@@ -68,7 +68,7 @@ def manifest_rows(files: Sequence[str], images: int) -> list[dict[str, str]]:
 def write_manifest(
     rows: Sequence[dict[str, str]], labels: Sequence[Sequence[int]] | None, path: Path
 ) -> None:
-    """The rows as a manifest; ``labels``: those of the files, repeated as the files are."""
+    """Writes the rows as a manifest; ``labels`` are those of the files, which are repeated."""
     table = pa.Table.from_pylist(list(rows))
     if labels is not None:
         repeated = list(islice(cycle(labels), len(rows)))
@@ -77,7 +77,7 @@ def write_manifest(
 
 
 def tiny_config(manifest: Path, backbones: int, classes: int, shard_size: int) -> Config:
-    """A run of this package's own model, under so many names, with one scorer on the CPU."""
+    """Returns a config of the bundled model under several names, with one scorer on the CPU."""
     return Config.model_validate(
         {
             "output": str(manifest.with_name("run")),

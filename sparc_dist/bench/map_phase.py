@@ -1,4 +1,4 @@
-"""The map phase, from JPEG files to stored scores, beside a bare loop of the same model."""
+"""The map phase, from JPEG files to stored scores, compared with a bare loop of the model."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import Provenance, RunLayout
 
 LIMIT = 3600.0  # seconds without one finished shard
-PHOTOS = 128  # that differ; more images are the same again
+PHOTOS = 128  # distinct ones; more images repeat them
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A shard is one batch, so that both ways see the same batches."""
+    """Sizes of the benchmark. A shard is one batch, so that both ways see the same batches."""
 
     model: str
     batch: int
@@ -50,7 +50,7 @@ class Sizes:
 
     @property
     def images(self) -> int:
-        """Those of all shards."""
+        """The number of images in all shards."""
         return self.batch * self.shards
 
 
@@ -59,40 +59,41 @@ QUICK = Sizes(TINY, 8, 3, 8, 30, 1)
 
 
 def measure(setting: BenchSetting) -> str:
-    """The map phase and the bare loop in turn, with all cores of this machine each."""
+    """Runs the map phase and the bare loop alternately, each with all cores of this machine."""
     sizes = QUICK if setting.quick else FULL
     with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
         cores = int(capacity().cpus)
         backbone = _backbone(sizes.model, Path(folder))
         rows = manifest_rows(photos(setting, PHOTOS, folder), sizes.images)
         phase = _phase(backbone, rows, sizes, folder)
-        loops, mapped = [_bare(backbone, rows, sizes.batch, cores)], []
+        loops, mapped = [_time_loop(backbone, rows, sizes.batch, cores)], []
         for _ in range(sizes.rounds):
-            mapped.append(_mapped(phase, sizes, Scorers(1, 0, cores)))
-            loops.append(_bare(backbone, rows, sizes.batch, cores))
-    # Beside the loops right before and after, for the machine may be another from minute to minute.
+            mapped.append(_time_map_phase(phase, sizes, Scorers(1, 0, cores)))
+            loops.append(_time_loop(backbone, rows, sizes.batch, cores))
+    # Compare with the loops just before and after, because the machine's speed may change.
     pairs = [fmean((before.rate, after.rate)) for before, after in pairwise(loops)]
     ratios = sorted(each.rate / pair for each, pair in zip(mapped, pairs, strict=True))
     rate = median(each.rate for each in mapped)
     decoding = rate * median(each.decoding for each in loops) / cores
-    lost = rate * median(each.start_up for each in mapped)
+    start_up = rate * median(each.start_up for each in mapped)
     gflops = cost_of(backbone).gflop * rate / cores
     return block(
         f"map phase of {sizes.images} photos under {sizes.model}, JPEG files to stored scores, one "
-        f"scorer with {cores} threads on {cores} CPUs; a bare loop over the same pixels in memory",
+        f"scorer with {cores} threads on {cores} CPUs, compared with a bare loop over pixels in "
+        "memory",
         {
-            "images/s of the map phase / of the loop": f"{median(ratios):.2f}",
+            "images/s, map phase / loop": f"{median(ratios):.2f}",
             f"lowest of {sizes.rounds} rounds": f"{ratios[0]:.2f}",
             f"highest of {sizes.rounds} rounds": f"{ratios[-1]:.2f}",
-            "with all decoding counted on top": f"{median(ratios) / (1 + decoding):.2f}",
-            "images that a scorer's start costs": f"{lost:.0f}",
-            "GFLOP/s of a core (plan --core-gflops)": f"{gflops:.3g}",
+            "if decoding took extra time": f"{median(ratios) / (1 + decoding):.2f}",
+            "start-up of a scorer, in images": f"{start_up:.0f}",
+            "GFLOP/s per core (plan --core-gflops)": f"{gflops:.3g}",
         },
     )
 
 
 def _backbone(model: str, folder: Path) -> BackboneConfig:
-    """A model with random weights, in a file as anyone's are; this package's has its own."""
+    """Returns a backbone with random weights in a file; the bundled model has its own weights."""
     if model == TINY:
         return BackboneConfig(name="bench", model=model)
     path = folder / "random.pt"
@@ -103,13 +104,13 @@ def _backbone(model: str, folder: Path) -> BackboneConfig:
 def _phase(
     backbone: BackboneConfig, rows: Sequence[Mapping[str, str]], sizes: Sizes, folder: str
 ) -> MapPhase:
-    """The map phase on these images, with prompts as they may be and no text tower."""
+    """Returns the map phase on these images, with random prompt embeddings."""
     data = RunLayout(folder).dataset("bench")
     ids, uris = ([row[name] for row in rows] for name in ("image_id", "uri"))
     write_images([images_table(ids, uris, [None] * len(rows))], data.images, sizes.batch)
     cost = cost_of(backbone)
     counts = (sizes.classes, sizes.classes, sizes.compounds)
-    texts = TextEmbeddings(*(_directions(count, cost.width) for count in counts))
+    texts = TextEmbeddings(*(_random_directions(count, cost.width) for count in counts))
     target = Target(data.unit(backbone.name), Provenance("", "", "", "cpu"))
     return MapPhase(
         data,
@@ -121,48 +122,48 @@ def _phase(
     )
 
 
-def _directions(count: int, width: int) -> NDArray[np.float32]:
-    """Random rows of length 1, (count, width)."""
+def _random_directions(count: int, width: int) -> NDArray[np.float32]:
+    """Returns random rows of length 1, (count, width)."""
     rows = np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """rate: images/s from the first finished shard to the last. start_up: seconds before them."""
+class MapTime:
+    """rate: images/s from the first finished shard to the last. start_up: seconds before that."""
 
     rate: float
     start_up: float
 
 
-def _mapped(phase: MapPhase, sizes: Sizes, scorers: Scorers) -> Mapped:
+def _time_map_phase(phase: MapPhase, sizes: Sizes, scorers: Scorers) -> MapTime:
     names = [backbone.name for backbone in phase.backbones]
     todo = dict.fromkeys(range(sizes.shards), names)
     start = time.perf_counter()
     ends = []
     for shard in phase.run(todo, scorers, scorers.threads, LIMIT):
-        for told in shard.failures.values():
-            raise UserError(told)
+        for reason in shard.failures.values():
+            raise UserError(reason)
         ends.append(time.perf_counter() - start)
     each = (ends[-1] - ends[0]) / (sizes.shards - 1)
-    return Mapped(sizes.batch / each, ends[0] - each)
+    return MapTime(sizes.batch / each, ends[0] - each)
 
 
 @dataclass(frozen=True)
-class Bare:
-    """rate: images/s of the loop. decoding: what it was spared, in a core's seconds an image."""
+class LoopTime:
+    """rate: images/s of the loop. decoding: CPU seconds per image, not part of the rate."""
 
     rate: float
     decoding: float
 
 
-def _bare(
+def _time_loop(
     backbone: BackboneConfig, rows: Sequence[Mapping[str, str]], batch: int, cores: int
-) -> Bare:
-    """The loop on a worker of the same Ray, with all cores."""
+) -> LoopTime:
+    """Runs the loop on a worker of the same Ray, with all cores."""
     task = remote(_loop, cpus=cores)
-    found: Bare = get_with_timeout(
+    found: LoopTime = get_with_timeout(
         task.remote(backbone, rows, batch, cores), LIMIT, "The bare loop"
     )
     return found
@@ -171,8 +172,8 @@ def _bare(
 @torch.inference_mode()
 def _loop(
     config: BackboneConfig, rows: Sequence[Mapping[str, str]], batch: int, cores: int
-) -> Bare:
-    """What anyone would write first: batch after batch through the model, and nothing else."""
+) -> LoopTime:
+    """Encodes batch after batch and does nothing else, like a minimal script."""
     torch.set_num_threads(cores)
     backbone = Backbone(config)
     model, side = backbone.model, backbone.image_size
@@ -185,5 +186,5 @@ def _loop(
     start = 0.0
     for part in (pixels[:batch], *torch.split(pixels, batch)):
         model.encode_image((part.permute(0, 3, 1, 2).float() - mean) / std)
-        start = start or time.perf_counter()  # after the first, whose batch comes again
-    return Bare(len(rows) / (time.perf_counter() - start), decoding)
+        start = start or time.perf_counter()  # after the first batch, a warm-up that is repeated
+    return LoopTime(len(rows) / (time.perf_counter() - start), decoding)

@@ -1,4 +1,4 @@
-"""The reduce phase, from and to storage, beside straightforward NumPy in memory."""
+"""The reduce phase, from and to storage, compared with plain NumPy in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparc_dist.runs.shards import matrix, scores_table, write_shard
 
 
 class _Silent:
-    """A benchmark shows its result, not its progress."""
+    """Progress that is not shown: a benchmark prints only its result."""
 
     def start(self, stage: str, images: int, done: int = 0) -> None:
         pass
@@ -42,13 +42,13 @@ LIMIT = 600.0  # seconds without progress
 
 
 def measure(setting: BenchSetting) -> str:
-    """Make up scores, reduce them both ways, and say how the two compare."""
+    """Reduces random scores both ways and compares the two."""
     images, classes, prompts = (300, 8, 30) if setting.quick else (2000, 80, 1500)
-    bank, scores = _made_up(np.random.default_rng(0), images, classes, prompts)
+    bank, scores = _random_scores(np.random.default_rng(0), images, classes, prompts)
     with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
-        phase = _stored(bank, scores, folder)
-        # Workers start once in a run's life; what they cost is not the reduce's. Another key, so
-        # that nothing is taken over from the first time.
+        phase = _store(bank, scores, folder)
+        # A warm-up: starting workers is not part of the reduce. It has another key, so that the
+        # second reduce reuses nothing of the first.
         _reduce(replace(phase, key="warm-up"))
         start = time.perf_counter()
         _reduce(phase)
@@ -62,18 +62,18 @@ def measure(setting: BenchSetting) -> str:
     megabytes = (2 * classes + prompts) * images * 4 / 1e6
     return block(
         f"reduce of {images:,} × ({classes} + {classes} + {prompts:,}) scores, {megabytes:.0f} MB: "
-        f"on Ray with {cpus:g} CPUs, from and to storage, and in plain NumPy, in memory",
+        f"on Ray with {cpus:g} CPUs, from and to storage, compared with plain NumPy in memory",
         {
-            "time of the pipeline / of plain NumPy": f"{pipeline / plain:.2f}",
-            "largest difference of a final score": f"{difference:.1e}",
+            "time, pipeline / plain NumPy": f"{pipeline / plain:.2f}",
+            "largest difference in a final score": f"{difference:.1e}",
         },
     )
 
 
-def _made_up(
+def _random_scores(
     rng: np.random.Generator, images: int, classes: int, prompts: int
 ) -> tuple[PromptBank, Scores]:
-    """Scores as CLIP gives them in kind: an image's bias, a prompt's bias, a signal, noise."""
+    """Returns random scores similar to CLIP's: a bias per image, a signal, and noise."""
     names = tuple(f"class {index}" for index in range(classes))
     mentioned = [rng.choice(classes, size=min(2, classes), replace=False) for _ in range(prompts)]
     compound = tuple(
@@ -90,8 +90,8 @@ def _made_up(
     return PromptBank(names, compound), Scores(noisy(signal), noisy(signal), noisy(either))
 
 
-def _stored(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
-    """The scores as the map phase would have left them."""
+def _store(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
+    """Stores the scores as the map phase does. Returns the reduce phase of them."""
     data = RunLayout(folder).dataset("bench")
     unit = data.unit("made-up")
     write_images(_images(len(scores)), data.images, SHARD)

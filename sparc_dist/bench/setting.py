@@ -1,4 +1,4 @@
-"""What a benchmark is told, and how it tells what it found."""
+"""The settings of a benchmark, and the text of its result."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sparc_dist.runs.tables import aligned
 
 @dataclass(frozen=True)
 class BenchSetting:
-    """quick: so small that it only shows that all works. photos: a folder; made up without one."""
+    """quick: use tiny sizes, to check that it works. photos: a folder, or None to draw them."""
 
     quick: bool = False
     photos: str | None = None
 
 
 def block(title: str, figures: Mapping[str, str]) -> str:
-    """What was measured, and below it one line a figure, the figures in one column."""
+    """Returns a title and, below it, one line per figure with the figures aligned."""
     lines = aligned([(f"  {name}:", value) for name, value in figures.items()], "lr")
     return f"{title}\n{lines}"

@@ -1,7 +1,8 @@
 """The configuration of a run: one typed object, read from YAML and checked at the start.
 
-Belongs here: the schema, config files, presets, rules for class names. Does not: reading what a
-config names (``datasets``, ``backbones``). Uses: ``core`` (the method), ``storage``, ``errors``.
+Belongs here: the schema, config files, presets, rules for class names. Does not: reading the data
+and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method), ``storage``,
+``errors``.
 """
 
 from sparc_dist.config.class_names import check_classes, letters, words_of

@@ -1,7 +1,6 @@
-"""Presets: what a config may leave out.
+"""Presets: the kinds of data sets, and the settings and backbones of the paper.
 
-The kinds of data sets a config may name, with the paper's settings of the official ones, and the
-paper's nine backbones.
+They are the defaults of what a config leaves out.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-#: The model that comes with this package.
+#: The model that is bundled with this package.
 TINY = "sparc-tiny"
-#: Not a model: its scores are drawn from the noise model by ``sparc-dist simulate``.
+#: Not a model: ``sparc-dist simulate`` draws its scores from the noise model.
 SIMULATED = "simulated"
 
-#: The paper's backbones: the model, and the file in which OpenAI publishes its weights.
+#: The paper's backbones: the model, and the name of OpenAI's file with its weights.
 OPENAI = {
     "ViT-L-14-336": ("ViT-L-14-336-quickgelu", "ViT-L-14-336px.pt"),
     "ViT-L-14": ("ViT-L-14-quickgelu", "ViT-L-14.pt"),
@@ -30,16 +29,16 @@ OPENAI = {
 
 @dataclass(frozen=True)
 class DatasetPreset:
-    """The paper's settings for a data set that has its own classes and training labels.
+    """The paper's settings for an official data set, which has classes and training labels.
 
-    direction: of co-occurring pairs. resnet_size: the input side of ResNets.
+    direction: the test for co-occurring pairs. resnet_size: the input side of ResNets, in pixels.
     """
 
     direction: Literal["either", "forward"]
     resnet_size: int
 
 
-#: Every kind of data set, each a module of ``datasets``; the official ones have a preset.
+#: Every kind of data set, each with a module in ``datasets``; the official ones have a preset.
 DATASET_KINDS: dict[str, DatasetPreset | None] = {
     "voc2007": DatasetPreset("forward", 512),
     "coco2014": DatasetPreset("either", 448),

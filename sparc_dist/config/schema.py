@@ -1,4 +1,4 @@
-"""The configuration of a run: one typed object, checked at the start."""
+"""The schema of a config: one typed object per section, checked at the start of a run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from sparc_dist.storage import is_remote, without_secrets
 #: Names become folders of the run, so they must be plain.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
 
-
-KEYS_IN_URL = "carries what may be a user name or key; take it out, keys belong elsewhere"
+KEYS_IN_URL = "may contain a user name or key; remove it, because the config is stored in the run"
 
 
 def is_file_name(weights: str) -> bool:
-    """A checkpoint file rather than an open_clip tag."""
+    """Whether ``weights`` names a checkpoint file rather than an open_clip tag."""
     return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
 
 
@@ -34,17 +33,17 @@ def _check_url(url: str) -> str:
     if is_remote(url) and without_secrets(url) != url:
         raise ValueError(KEYS_IN_URL)
     if "\0" in url:
-        raise ValueError("holds a NUL, which no path can; remove it")
+        raise ValueError("contains a NUL, which no path may contain; remove it")
     return url
 
 
-#: A local path or a URL; it is written to run.json, so it must not hold a secret.
+#: A local path or a URL; it is written to run.json, so it must not contain a secret.
 Url = Annotated[str, AfterValidator(_check_url)]
 
 
 def _check_kind(kind: str) -> str:
     if kind not in DATASET_KINDS:
-        raise ValueError(f"is not a kind of data set; write one of {', '.join(DATASET_KINDS)}")
+        raise ValueError(f"is not a kind of data set; use one of {', '.join(DATASET_KINDS)}")
     return kind
 
 
@@ -56,15 +55,19 @@ PairTemplate = Literal["and", "or", "with", "next to", "and not"]
 
 
 class Section(BaseModel):
-    """A part of the config; a key it does not know is an error."""
+    """A part of the config; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
 class LLMConfig(Section):
-    """An OpenAI-compatible endpoint; its key is taken from an environment variable.
+    """A language model behind an OpenAI-compatible endpoint.
 
-    sentences: ask it for descriptive prompts on top of the formulaic ones.
+    base_url: the endpoint's URL without ``/chat/completions``, such as ``https://host/v1``.
+    model: the name of the model.
+    key_env: the environment variable that holds the API key.
+    timeout_seconds: the time limit of one request.
+    sentences: whether to ask for descriptive prompts in addition to the formulaic ones.
     """
 
     base_url: str = Field(pattern=r"^https?://[^\s@?#]+$")
@@ -77,11 +80,22 @@ class LLMConfig(Section):
 class PromptsConfig(Section):
     """Where a data set's compound prompts come from.
 
-    source: ``training`` (co-occurrence in the data set's own training labels), ``labels`` (in the
-    table ``labels``), ``list`` (the file ``sets`` with a pair or triplet of class names a line),
-    ``llm`` (pairs that the LLM finds plausible), ``all-pairs``, ``random`` (the control: each
-    class with random characters) or ``none``.
-    templates: of pairs. descriptive: a text file with one more prompt a line.
+    source: ``training`` (co-occurrence in the data set's own training labels), ``labels``
+    (co-occurrence in the table ``labels``), ``list`` (the file ``sets``), ``llm`` (pairs that the
+    LLM finds plausible), ``all-pairs``, ``random`` (a control: each class with random characters)
+    or ``none``.
+    labels: the Parquet or CSV table with labels for the source ``labels``.
+    sets: the text file for the source ``list``, with one pair or triplet of class names per line.
+    direction: accept a pair if P(j|i) or P(i|j) is above tau2 (``either``), or only if P(j|i) is,
+    where i comes first in the class list (``forward``).
+    tau2: the probability above which two co-occurring classes become a pair.
+    tau3: the probability P(k|i,j) above which a pair and its likeliest third class become a
+    triplet.
+    templates: the words that join the classes of a pair; each word makes one prompt per pair.
+    random_per_class: the number of prompts per class for the source ``random``.
+    seed: the seed of the random characters for the source ``random``.
+    descriptive: a text file with one additional prompt per line.
+    llm: the language model for the source ``llm`` and for descriptive prompts.
     """
 
     source: Literal["training", "labels", "list", "llm", "all-pairs", "random", "none"]
@@ -97,7 +111,7 @@ class PromptsConfig(Section):
     llm: LLMConfig | None = None
 
     @model_validator(mode="after")
-    def _files_go_with_their_source(self) -> PromptsConfig:
+    def _check_source(self) -> PromptsConfig:
         needs = {"labels": "a Parquet or CSV table", "sets": "a text file", "llm": "an endpoint"}
         sources = {"labels": "labels", "sets": "list", "llm": "llm"}
         for key, source in sources.items():
@@ -112,11 +126,17 @@ class PromptsConfig(Section):
 
 
 class DatasetConfig(Section):
-    """Images and class names.
+    """A data set: its images, class names and prompts.
 
-    kind: as ``sparc-dist datasets`` lists them. images: a table, a folder or tar files, as the
-    kind needs. classes: a list of names, or a text file with one name a line; the official data
-    sets have their own. resnet_size: the input side of ResNet backbones.
+    name: the name of the data set and of its folder in the run.
+    kind: a kind that ``sparc-dist datasets`` lists; ``manifest`` by default.
+    images: a table, a folder or tar files, as the kind requires.
+    classes: a list of class names, or a text file with one name per line; the official data sets
+    have their own.
+    prompts: where the compound prompts come from; by default the source is ``training`` for
+    official data sets and ``all-pairs`` for others.
+    resnet_size: the side of the square input of ResNet backbones, in pixels; by default the
+    paper's for official data sets and the model's own for others.
     """
 
     name: Name
@@ -128,8 +148,8 @@ class DatasetConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_the_kinds_preset(cls, raw: Any) -> Any:
-        """The paper's setting of the official data sets; all pairs where nothing is known."""
+    def _fill_in_preset(cls, raw: Any) -> Any:
+        """Fills in the paper's settings for official data sets, and all pairs for others."""
         if not isinstance(raw, dict):
             return raw
         raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
@@ -143,15 +163,15 @@ class DatasetConfig(Section):
         return {**raw, "prompts": prompts}
 
     @model_validator(mode="after")
-    def _classes_fit_the_kind(self) -> DatasetConfig:
+    def _check_classes(self) -> DatasetConfig:
         official = DATASET_KINDS[self.kind] is not None
         if official and self.classes is not None:
             raise ValueError(f"kind: {self.kind} has its own classes; remove `classes`")
         if not official and self.classes is None:
-            raise ValueError("`classes` is missing; list the names, or name a file with them")
+            raise ValueError("`classes` is missing; list the names, or name a file that lists them")
         if not official and self.prompts.source == "training":
             raise ValueError(
-                f"kind: {self.kind} has no training labels; write source: labels with a table"
+                f"kind: {self.kind} has no training labels; use source: labels with a table"
             )
         if isinstance(self.classes, tuple):
             check_classes(self.classes)
@@ -163,12 +183,14 @@ class DatasetConfig(Section):
 class BackboneConfig(Section):
     """A CLIP-type model.
 
-    model: a name that open_clip knows, ``sparc-tiny``, the model in this package, or ``simulated``,
-    which only ``sparc-dist simulate`` can score with.
-    weights: an open_clip tag such as ``openai``, or a checkpoint: a file, or a URL that every node
-    fetches once. sha256: of that checkpoint, compared before it is used.
-    precision: of the image tower's products; scores are float32 in any case.
-    image_size: the side of the square input; the model's own when left out.
+    name: the name of the backbone and of its folders in the run.
+    model: an open_clip model name, ``sparc-tiny`` (bundled with this package) or ``simulated``
+    (only for ``sparc-dist simulate``).
+    weights: an open_clip tag such as ``openai``, or the path or URL of a checkpoint; each node
+    downloads a URL once.
+    sha256: the SHA-256 hash of the checkpoint, which is checked before use.
+    precision: the precision of the image tower; scores are always stored as float32.
+    image_size: the side of the square input, in pixels; the model's own by default.
     """
 
     name: Name
@@ -179,43 +201,45 @@ class BackboneConfig(Section):
     image_size: int | None = Field(None, ge=16, le=4096)
 
     @model_validator(mode="after")
-    def _weights_fit(self) -> BackboneConfig:
-        own = self.model in (TINY, SIMULATED)
-        if own and self.weights is not None:
+    def _check_weights(self) -> BackboneConfig:
+        builtin = self.model in (TINY, SIMULATED)
+        if builtin and self.weights is not None:
             raise ValueError(f"model: {self.model} takes no weights; remove `weights`")
-        if own and self.image_size is not None:
+        if builtin and self.image_size is not None:
             raise ValueError(f"model: {self.model} has one input size; remove `image_size`")
-        if not own and self.weights is None:
+        if not builtin and self.weights is None:
             raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
         if self.sha256 and not is_file_name(self.weights or ""):
-            raise ValueError("`sha256` is of a checkpoint file; name one under `weights`")
+            raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
         if (self.weights or "").lower() == "openai" and not self.model.endswith("-quickgelu"):
             raise ValueError(
-                f"OpenAI's weights give wrong scores under {self.model}; "
+                f"OpenAI's weights give wrong scores with {self.model}; "
                 f"write model: {self.model}-quickgelu"
             )
         return self
 
     def sized(self, resnet_size: int | None) -> BackboneConfig:
-        """This backbone on a data set that wants its ResNets at another input size."""
+        """Returns the backbone with the input size that a data set sets for ResNets."""
         if self.image_size is not None or not self.model.startswith("RN"):
             return self
         return self.model_copy(update={"image_size": resnet_size})
 
 
 class ResourcesConfig(Section):
-    """What a run may use; a second start with other resources goes on with the same run.
+    """What a run may use; a run can be resumed with other resources.
 
-    Only threads_per_scorer makes it another run.
+    Only a change of threads_per_scorer makes it another run.
 
-    cpus, gpus: to ask an autoscaling cluster for, and cpus also of the Ray that is started here; a
-    running cluster of fixed size brings its own.
-    scorers: model actors; one per GPU share, or one per two CPUs, when left out.
-    gpus_per_scorer: 1, a fraction, or 0 for the CPU; 1 where the cluster has GPUs when left out.
-    gpu_memory_gb: of one GPU. threads_per_scorer: on the CPU.
-    backbones_per_scorer: at most so many share a scorer and each look at an image; as many as fit
-    into its memory when left out.
-    no_progress_seconds: after so long without one finished shard the unit ends with an error.
+    cpus: the number of CPUs to request from an autoscaling cluster, or to start a local Ray with;
+    a running cluster of fixed size uses those it has.
+    gpus: the number of GPUs to request from an autoscaling cluster.
+    scorers: the number of model actors; by default one per GPU share, or one per two CPUs.
+    gpus_per_scorer: 1, a fraction, or 0 to score on CPUs; by default 1 if the cluster has GPUs.
+    gpu_memory_gb: the memory of one GPU.
+    backbones_per_scorer: the largest number of backbones that share a scorer and its decoded
+    images; by default as many as fit into memory.
+    threads_per_scorer: the number of CPU threads of a scorer.
+    no_progress_seconds: the time without a finished shard after which a unit fails.
     """
 
     cpus: int | None = Field(None, ge=1)
@@ -229,15 +253,21 @@ class ResourcesConfig(Section):
 
 
 class Config(Section):
-    """A run: every data set under every backbone, into one output URL.
+    """A run: every data set with every backbone, in one output URL.
 
-    backbones: the paper's nine under OpenAI's weights when left out.
-    weights_folder: where OpenAI's files lie, for backbones with weights: openai; the hub when left
-    out.
-    shard_size: images per stored file. batch_size: images per step through the model.
-    empty_class: leave a class without a positive out of the mAP (skip), or count it as 0 (zero).
-    max_error_share: with a larger share of images that cannot be read, a unit counts as failed,
-    although all else of it is saved.
+    output: the folder or URL that the run is written to.
+    datasets: the data sets to score.
+    backbones: the models to score with; by default the paper's nine with OpenAI's weights.
+    weights_folder: the folder with OpenAI's checkpoint files, for backbones whose weights are
+    ``openai``; by default they are downloaded from the hub.
+    method: how scores are debiased and fused; by default SPARC.
+    empty_class: whether a class without positives is left out of the mAP (``skip``) or counts as 0
+    (``zero``).
+    shard_size: the number of images per stored file.
+    batch_size: the number of images per forward pass of a model.
+    max_error_share: the share of unreadable images above which a unit counts as failed, although
+    its other results are saved.
+    resources: the CPUs, GPUs and time limits of the run.
     """
 
     output: Url
@@ -259,18 +289,18 @@ class Config(Section):
 
     @field_validator("datasets", "backbones")
     @classmethod
-    def _names_differ(cls, sections: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _check_names(cls, sections: tuple[Any, ...]) -> tuple[Any, ...]:
         names = [section.name for section in sections]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"the name {name!r} stands twice; give each its own")
+                raise ValueError(f"duplicate name {name!r}; make the names unique")
         if taken := {"report", "experiments"} & {*names}:
             name = min(taken)
             raise ValueError(f"the name {name!r} is taken by a folder of the run; choose another")
         return sections
 
     def identity(self) -> dict[str, Any]:
-        """What decides the results: two runs with the same identity give the same bytes."""
-        decisive = self.model_dump(mode="json", exclude={"output", "resources", "max_error_share"})
-        # Sums in another order round otherwise: the last bit depends on the number of threads.
-        return decisive | {"threads_per_scorer": self.resources.threads_per_scorer}
+        """Returns what determines the results: runs with equal identities have equal bytes."""
+        fields = self.model_dump(mode="json", exclude={"output", "resources", "max_error_share"})
+        # The number of threads changes the order of sums, and with it their rounding.
+        return fields | {"threads_per_scorer": self.resources.threads_per_scorer}

@@ -1,9 +1,9 @@
-"""Average precision from mergeable states, exact, without ever sorting all images in one place.
+"""Exact average precision from mergeable states, without sorting all images in one place.
 
 AP is the mean, over a class's positive images, of (positives scored at least as high) / (images
-scored at least as high). Images with equal scores therefore share one rank: the answer does not
-depend on their order, and is scikit-learn's. Two passes: gather the positives' scores, then count
-in each shard how many images reach each of them.
+scored at least as high). Images with equal scores share one rank, so the result does not depend on
+their order and equals scikit-learn's. The first pass collects the positives' scores; the second
+counts, per shard, the images that reach each of them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ EmptyClass = Literal["skip", "zero"]
 
 @dataclass(frozen=True)
 class Positives:
-    """The rising scores of the positive images of each of d columns: d arrays."""
+    """The scores of the positive images of each of d columns, ascending: d arrays."""
 
     scores: tuple[NDArray[np.floating], ...]
 
     @classmethod
     def of(cls, scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> Positives:
-        """scores: (n, d), labels: (n, d)."""
+        """Returns the state of one shard. scores: (n, d), labels: (n, d)."""
         columns = zip(scores.T, labels.T, strict=True)
         return cls(tuple(np.sort(column[positive]) for column, positive in columns))
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
+        """Returns the state as arrays, to be stored in a file."""
         return list(self.scores)
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Positives:
-        """What ``arrays`` gave."""
+        """Restores a state from what ``arrays`` returned."""
         return cls(tuple(arrays))
 
     def __add__(self, other: Positives) -> Positives:
@@ -46,28 +46,28 @@ class Positives:
 
 @dataclass(frozen=True)
 class Reached:
-    """For each positive of each column, how many images score at least as high: d arrays."""
+    """For each positive of each column, the images that score at least as high: d arrays."""
 
     counts: tuple[NDArray[np.int64], ...]
 
     @classmethod
     def of(cls, scores: NDArray[np.floating], positives: Positives) -> Reached:
-        """scores: (n, d)."""
+        """Returns the state of one shard. scores: (n, d)."""
         ordered = np.sort(scores, axis=0)
         return cls(
             tuple(
-                len(scores) - np.searchsorted(column, reached, side="left").astype(np.int64)
-                for column, reached in zip(ordered.T, positives.scores, strict=True)
+                len(scores) - np.searchsorted(column, thresholds, side="left").astype(np.int64)
+                for column, thresholds in zip(ordered.T, positives.scores, strict=True)
             )
         )
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
+        """Returns the state as arrays, to be stored in a file."""
         return list(self.counts)
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Reached:
-        """What ``arrays`` gave."""
+        """Restores a state from what ``arrays`` returned."""
         return cls(tuple(arrays))
 
     def __add__(self, other: Reached) -> Reached:
@@ -75,7 +75,7 @@ class Reached:
 
 
 def average_precision(positives: Positives, reached: Reached) -> list[float | None]:
-    """AP of each column in percent; None for a column without a positive."""
+    """Returns the AP of each column in percent; None for a column without positives."""
     return [
         _column_ap(scores, counts) if len(scores) else None
         for scores, counts in zip(positives.scores, reached.counts, strict=True)
@@ -90,7 +90,7 @@ def _column_ap(scores: NDArray[np.floating], counts: NDArray[np.int64]) -> float
 def mean_average_precision(
     aps: Sequence[float | None], empty_class: EmptyClass = "skip"
 ) -> float | None:
-    """The mean over classes. A class without a positive is left out, or counts as 0."""
+    """Returns the mean over classes. A class without positives is skipped, or counts as 0."""
     present = [ap for ap in aps if ap is not None]
     if empty_class == "zero":
         present += [0.0] * (len(aps) - len(present))
@@ -100,7 +100,7 @@ def mean_average_precision(
 def summarise(
     aps: Sequence[float | None], classes: Sequence[str], empty_class: EmptyClass = "skip"
 ) -> Mapping[str, object]:
-    """One method's entry in metrics.json: ``{"mAP": …, "AP": {class: …}}``."""
+    """Returns one method's entry in metrics.json: ``{"mAP": …, "AP": {class: …}}``."""
     return {
         "mAP": mean_average_precision(aps, empty_class),
         "AP": dict(zip(classes, aps, strict=True)),

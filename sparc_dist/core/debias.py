@@ -1,4 +1,4 @@
-"""Debias: take the bias of each image, then of each prompt, out of the scores."""
+"""Debias: removes the bias of each image, then of each prompt, from the scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sparc_dist.core.moments import ROUNDING, Floats, Moments
 
-#: The image-level step of the singleton scores: mean and SD, the mean only, nothing.
+#: What the image-level step removes from singleton scores: mean and SD, only the mean, nothing.
 ImageDebias = Literal["full", "centre", "none"]
 
 
@@ -33,9 +33,9 @@ class Scores:
 
 
 def image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
-    """Mean and sample SD of each image's scores (n, N): two columns (n, 1).
+    """Returns mean and sample SD of each image's scores (n, N): two columns (n, 1).
 
-    The SD is 0 where an image's scores are all the same, and where there is but one class.
+    The SD is 0 if an image's scores are all the same, or if there is only one class.
     """
     values = np.asarray(scores, dtype=np.float64)
     mean = values.mean(axis=1, keepdims=True)
@@ -47,12 +47,12 @@ def image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
 
 
 def debias_images(scores: Scores, mode: ImageDebias = "full") -> Floats:
-    """The image-level step: singleton and compound scores side by side (n, N + P)."""
+    """Returns singleton, then compound scores after the image-level step (n, N + P)."""
     return np.concatenate([debias_singleton(scores, mode), debias_compound(scores)], axis=1)
 
 
 def debias_singleton(scores: Scores, mode: ImageDebias = "full") -> Floats:
-    """The image-level step of the singleton scores (n, N), by those of their image."""
+    """Returns the singleton scores (n, N) debiased by their own mean and SD per image."""
     mean, sd = image_statistics(scores.singleton)
     if mode == "full":
         return standardise(scores.singleton, mean, sd)
@@ -60,15 +60,15 @@ def debias_singleton(scores: Scores, mode: ImageDebias = "full") -> Floats:
 
 
 def debias_compound(scores: Scores) -> Floats:
-    """The image-level step of the compound scores (n, P), by the *auxiliary* ones of their image.
+    """Returns the compound scores (n, P) standardised by their image's *auxiliary* scores.
 
-    Compound prompts have no template, so neither may their yardstick.
+    Compound prompts have no template, so the scores that standardise them must have none either.
     """
     return standardise(scores.compound, *image_statistics(scores.auxiliary))
 
 
 def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
-    """How many images have the same score for every class, so that debias makes them 0."""
+    """Returns how many images score every class the same, so that debias sets them to 0."""
     flat = image_statistics(scores.auxiliary)[1] == 0
     if mode == "full":
         flat |= image_statistics(scores.singleton)[1] == 0
@@ -76,11 +76,11 @@ def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
 
 
 def debias_prompts(values: Floats, moments: Moments) -> Floats:
-    """The prompt-level step: each column of ``values`` (n, N + P) by its moments over images."""
+    """Returns ``values`` (n, N + P) with each column standardised by its moments over images."""
     return standardise(values, moments.mean, moments.sd)
 
 
 def standardise(values: NDArray[np.floating], mean: Floats, sd: Floats) -> Floats:
-    """(values − mean) / sd, and 0 where sd is 0."""
+    """Returns (values − mean) / sd, and 0 where sd is 0."""
     centred = np.asarray(values, dtype=np.float64) - mean
     return np.divide(centred, sd, out=np.zeros_like(centred), where=sd > 0)

@@ -1,7 +1,7 @@
 """Fusion: one weight per rank, and the merge with the singleton score.
 
-Every strategy is a vector of weights over (singleton, 1st max, …, m-th max); they differ only in
-where the weights come from. So scoring an image is the same few lines for all of them.
+Every strategy is a vector of weights over (singleton, 1st max, …, m-th max). Strategies differ only
+in where the weights come from, so the same code scores an image for all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparc_dist.core.debias import ImageDebias, Scores, debias_images, debias_pr
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, order_statistics
 
-#: The rounding of a sum of a unit vector's entries.
+#: Rounding error of the sum of a unit vector's entries.
 SIGN_ROUNDING = 1e-9
 
 StrategyName = Literal["max-variance", "kmax", "mean", "singleton"]
@@ -27,8 +27,8 @@ class Method:
     """How scores are debiased and fused. The defaults are SPARC.
 
     strategy: max-variance (SPARC), kmax (the k-th highest), mean (the mean of ranks k … m_i) or
-    singleton. merge: average the fused score with the debiased singleton. norm: of the
-    max-variance weights.
+    singleton. merge: whether to average the fused score with the debiased singleton. norm: the norm
+    of the max-variance weights that is 1.
     """
 
     strategy: StrategyName = "max-variance"
@@ -46,9 +46,9 @@ class Method:
 
 
 def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> Floats:
-    """The first principal component (1 + m_i,), signed so that its mean is ≥ 0, of unit norm.
+    """Returns the first principal component (1 + m_i,), of unit norm and with a mean ≥ 0.
 
-    Where nothing varies (one image) no direction is better than another: the weights are uniform.
+    If nothing varies (one image), no direction is better than another: the weights are uniform.
     """
     size = len(scatter.mean)
     magnitude = scatter.count * float(scatter.mean @ scatter.mean) + np.trace(scatter.matrix)
@@ -56,8 +56,8 @@ def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> 
         direction = np.full(size, 1.0 / np.sqrt(size))
     else:
         direction = np.linalg.eigh(scatter.matrix)[1][:, -1]
-    # A sum of zero leaves the sign open, as (1, −1) for a single prompt that contradicts its
-    # class always does; the singleton then decides, not the rounding of the sum.
+    # A sum of zero leaves the sign open. A single prompt that contradicts its class always gives
+    # (1, −1). The singleton then decides, not the rounding of the sum.
     total = direction.sum()
     if (total if abs(total) > SIGN_ROUNDING else direction[0]) < 0:
         direction = -direction
@@ -67,7 +67,7 @@ def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> 
 
 
 def rank_weights(method: Method, compounds: int, scatter: Scatter | None = None) -> Floats:
-    """The weights (1 + m_i,) of a class that ``compounds`` = m_i prompts mention.
+    """Returns the weights (1 + m_i,) of a class that ``compounds`` = m_i prompts mention.
 
     A class with fewer than k prompts falls back to its singleton.
     """
@@ -87,10 +87,10 @@ def rank_weights(method: Method, compounds: int, scatter: Scatter | None = None)
 
 @dataclass(frozen=True)
 class Fusion:
-    """The fitted model: statistics and weights, all that is needed to score a new image.
+    """The fitted model: the statistics and weights needed to score a new image.
 
     moments: of the N + P prompts over images, after the image-level step.
-    weights: for each class (1 + m_i,).
+    weights: per class, (1 + m_i,).
     """
 
     method: Method
@@ -100,11 +100,11 @@ class Fusion:
     notes: Sequence[str] = field(default=())
 
     def debias(self, scores: Scores) -> Floats:
-        """Debiased singleton and compound scores (n, N + P)."""
+        """Returns the debiased singleton and compound scores (n, N + P)."""
         return debias_prompts(debias_images(scores, self.method.image_debias), self.moments)
 
     def final(self, scores: Scores) -> tuple[Floats, Floats]:
-        """The debiased singleton scores and SPARC's final scores, both (n, N)."""
+        """Returns the debiased singleton scores and SPARC's final scores, both (n, N)."""
         debiased = self.debias(scores)
         singleton = debiased[:, : len(self.mentions)]
         ranked = order_statistics(debiased, self.mentions)
@@ -113,5 +113,5 @@ class Fusion:
 
 
 def merge(singleton: Floats, fused: Floats) -> Floats:
-    """The final score: half the debiased singleton, half the fused score."""
+    """Returns the final scores: the mean of debiased singleton and fused scores."""
     return 0.5 * singleton + 0.5 * fused

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: A spread below this share of the data's magnitude is rounding, not signal: it counts as zero.
+#: A spread below this fraction of the data's magnitude is rounding error and counts as zero.
 ROUNDING = 1e-12
 
 
@@ -26,7 +26,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Moments:
-        """The moments of the rows of ``values`` (n, d)."""
+        """Returns the moments of the rows of ``values`` (n, d)."""
         values = np.asarray(values, dtype=np.float64)
         if not len(values):
             return cls(0, np.zeros(values.shape[1]), np.zeros(values.shape[1]))
@@ -46,7 +46,7 @@ class Moments:
 
     @property
     def sd(self) -> Floats:
-        """Sample SD (ddof = 1) of each column (d,); exactly 0 where the column is constant."""
+        """Sample SD (ddof = 1) of each column (d,); exactly 0 if the column is constant."""
         if self.count < 2:
             return np.zeros_like(self.mean)
         sd = np.sqrt(self.deviations / (self.count - 1))
@@ -67,7 +67,7 @@ class Scatter:
 
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Scatter:
-        """The scatter of the rows of ``values`` (n, d)."""
+        """Returns the scatter of the rows of ``values`` (n, d)."""
         values = np.asarray(values, dtype=np.float64)
         width = values.shape[1]
         if not len(values):

@@ -1,4 +1,4 @@
-"""Order statistics: each class's compound scores, sorted."""
+"""Order statistics: the sorted compound scores of each class."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from sparc_dist.core.moments import Floats
 
-#: For each class the indices of the compound prompts that mention it.
+#: For each class, the indices of the compound prompts that mention it.
 Mentions = Sequence[NDArray[np.int64]]
 
 
 def mentions_of(prompt_classes: Sequence[Sequence[int]], classes: int) -> list[NDArray[np.int64]]:
-    """Turn the classes each of P prompts mentions into the prompts that mention each class."""
+    """Returns the prompts that mention each class, given the classes each of P prompts mentions."""
     prompts: list[list[int]] = [[] for _ in range(classes)]
     for prompt, mentioned in enumerate(prompt_classes):
         for index in sorted(set(mentioned)):
@@ -22,17 +22,17 @@ def mentions_of(prompt_classes: Sequence[Sequence[int]], classes: int) -> list[N
     return [np.array(indices, dtype=np.int64) for indices in prompts]
 
 
-def falling(scores: NDArray[np.floating], columns: NDArray[np.int64]) -> Floats:
-    """Some columns of scores, those of each image sorted (n, len(columns))."""
+def descending(scores: NDArray[np.floating], columns: NDArray[np.int64]) -> Floats:
+    """Returns some columns of the scores, sorted within each image (n, len(columns))."""
     return np.sort(np.asarray(scores[:, columns], dtype=np.float64), axis=1)[:, ::-1]
 
 
 def order_statistics(debiased: Floats, mentions: Mentions) -> Iterator[Floats]:
-    """For each class its vectors (n, 1 + m_i): the singleton, then the compound scores, falling.
+    """Yields each class's vectors (n, 1 + m_i): the singleton, then the sorted compound scores.
 
     debiased: (n, N + P), singleton scores first.
     """
     classes = len(mentions)
     for index, prompts in enumerate(mentions):
-        ranked = falling(debiased, classes + prompts)
+        ranked = descending(debiased, classes + prompts)
         yield np.concatenate([debiased[:, index : index + 1], ranked], axis=1)

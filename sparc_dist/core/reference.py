@@ -1,6 +1,6 @@
-"""SPARC as one would first write it down: the yardstick of the tests and of the benchmark.
+"""SPARC in its most direct form: the reference for the tests and the benchmark.
 
-Everything in memory, no shards, no care for data on which a step has nothing to work with.
+Holds everything in memory, uses no shards and does not handle degenerate data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sparc_dist.core.order_statistics import Mentions
 
 
 def reference_sparc(scores: Scores, mentions: Mentions) -> NDArray[np.float64]:
-    """The final scores (M, N)."""
+    """Returns the final scores (M, N)."""
     singleton = scores.singleton.astype(np.float64)
     auxiliary = scores.auxiliary.astype(np.float64)
     compound = scores.compound.astype(np.float64)

@@ -24,28 +24,28 @@ from sparc_dist.core.order_statistics import Mentions, order_statistics
 
 @dataclass(frozen=True)
 class PromptState:
-    """What pass 1 learns from a shard: the moments of its N + P prompts, and its flat images."""
+    """The state of pass 1: the moments of N + P prompts, and the number of flat images."""
 
     moments: Moments
     flat_images: int
 
     @classmethod
     def of(cls, scores: Scores, method: Method) -> PromptState:
-        """The state of one shard."""
+        """Returns the state of one shard."""
         return cls(
             Moments.of(debias_images(scores, method.image_debias)),
             flat_images(scores, method.image_debias),
         )
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
+        """Returns the state as arrays, to be stored in a file."""
         moments = self.moments
         counts = np.array([moments.count, self.flat_images])
         return [counts, moments.mean, moments.deviations]
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> PromptState:
-        """What ``arrays`` gave."""
+        """Restores a state from what ``arrays`` returned."""
         (count, flat), mean, deviations = arrays
         return cls(Moments(int(count), mean, deviations), int(flat))
 
@@ -55,25 +55,25 @@ class PromptState:
 
 @dataclass(frozen=True)
 class RankState:
-    """What pass 2 learns from a shard: for each class the scatter of its order statistics."""
+    """The state of pass 2: for each class, the scatter of its order statistics."""
 
     scatters: tuple[Scatter, ...]
 
     @classmethod
     def of(cls, scores: Scores, moments: Moments, mentions: Mentions, method: Method) -> RankState:
-        """The state of one shard."""
+        """Returns the state of one shard."""
         debiased = debias_prompts(debias_images(scores, method.image_debias), moments)
         return cls(tuple(Scatter.of(vectors) for vectors in order_statistics(debiased, mentions)))
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
+        """Returns the state as arrays, to be stored in a file."""
         counts = np.array([scatter.count for scatter in self.scatters])
         means = [scatter.mean for scatter in self.scatters]
         return [counts, *means, *(scatter.matrix for scatter in self.scatters)]
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> RankState:
-        """What ``arrays`` gave."""
+        """Restores a state from what ``arrays`` returned."""
         counts, *rest = arrays
         parts = zip(counts.tolist(), rest[: len(counts)], rest[len(counts) :], strict=True)
         return cls(tuple(Scatter(*part) for part in parts))
@@ -83,14 +83,14 @@ class RankState:
 
 
 def needs_ranks(method: Method) -> bool:
-    """Whether the weights depend on the data, so that pass 2 is needed at all."""
+    """Whether the weights depend on the data, so that pass 2 is needed."""
     return method.strategy == "max-variance"
 
 
 def finish(
     prompts: PromptState, ranks: RankState | None, mentions: Mentions, method: Method
 ) -> Fusion:
-    """Turn the merged states into the fitted model."""
+    """Returns the fitted model for the merged states."""
     scatters: Sequence[Scatter | None] = ranks.scatters if ranks else [None] * len(mentions)
     weights = [
         rank_weights(method, len(indices), scatter)
@@ -100,7 +100,7 @@ def finish(
 
 
 def fit(shards: Callable[[], Iterable[Scores]], mentions: Mentions, method: Method) -> Fusion:
-    """Fit on shards in this process; ``shards`` gives a new iterator for each pass."""
+    """Fits on shards in this process; ``shards`` returns a new iterator for each pass."""
     prompts = reduce(add, (PromptState.of(shard, method) for shard in shards()))
     ranks = None
     if needs_ranks(method):
@@ -110,15 +110,15 @@ def fit(shards: Callable[[], Iterable[Scores]], mentions: Mentions, method: Meth
 
 
 def _notes(prompts: PromptState, mentions: Mentions) -> list[str]:
-    """What a user should know of data on which some step had nothing to work with."""
+    """Returns notes for the user about degenerate data."""
     moments, classes = prompts.moments, len(mentions)
     notes = []
     if classes == 1:
-        notes.append("There is only one class, so image debias leaves nothing: all scores are 0.")
+        notes.append("There is only one class, so image debias sets all scores to 0.")
     elif prompts.flat_images:
-        notes.append(f"{prompts.flat_images} images score every class the same: debias gives 0.")
+        notes.append(f"{prompts.flat_images} images score every class the same: they become 0.")
     if moments.count == 1:
-        notes.append("There is only one image, so prompt debias leaves nothing: all scores are 0.")
+        notes.append("There is only one image, so prompt debias sets all scores to 0.")
         return notes
     constant = moments.sd == 0
     for kind, part in (("singleton", constant[:classes]), ("compound", constant[classes:])):
@@ -128,6 +128,6 @@ def _notes(prompts: PromptState, mentions: Mentions) -> list[str]:
     if moments.count < longest:
         notes.append(
             f"There are {moments.count} images for vectors of up to {longest} ranks: "
-            "the weights rest on few observations."
+            "the weights are based on few observations."
         )
     return notes

@@ -1,7 +1,7 @@
-"""Variants: many ways to debias and fuse the same scores, all of them in the same passes.
+"""Variants: many ways to debias and fuse the same scores, computed in the same passes.
 
-The passes are SPARC's own (see ``core.sparc``). What two variants have in common is computed once:
-the debiased scores of an image, the sorted scores of a class, the scatter of its ranks.
+The passes are those of ``core.sparc``. Whatever variants have in common is computed once: the
+debiased scores of an image, the sorted scores of a class, the scatter of its ranks.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from sparc_dist.core.debias import Scores, debias_compound, debias_prompts, debias_singleton
 from sparc_dist.core.fusion import Method, merge, rank_weights
 from sparc_dist.core.moments import Floats, Moments, Scatter
-from sparc_dist.core.order_statistics import Mentions, falling
+from sparc_dist.core.order_statistics import Mentions, descending
 from sparc_dist.core.sparc import needs_ranks
 
-#: The compound prompts that a run was scored with.
+#: The name of the compound prompts that a run was scored with.
 STORED = "stored"
-#: Of scores that are not debiased, and of the moments of compound prompts.
+#: The names of scores that are not debiased, and of the moments of compound prompts.
 RAW, COMPOUND = "raw", "compound"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to come to final scores.
+    """One way to compute final scores.
 
-    prompts: the name of a set of compound prompts. debias: whether scores are debiased at all, or
-    fused raw.
+    prompts: the name of a set of compound prompts. debias: whether scores are debiased, or fused
+    raw.
     """
 
     method: Method = field(default_factory=Method)
@@ -40,7 +40,7 @@ class Variant:
 
     @property
     def debiasing(self) -> str:
-        """Of variants with the same one the debiased scores are the same."""
+        """A key that variants with the same debiased scores share."""
         return self.method.image_debias if self.debias else RAW
 
 
@@ -52,12 +52,12 @@ SPARC = Variant()
 
 @dataclass(frozen=True)
 class Each:
-    """States by name, each merged with its like."""
+    """States by name; ``+`` merges those of the same name."""
 
     states: Mapping[Any, Any]
 
     def __add__(self, other: Each) -> Each:
-        return Each({name: add(own, other.states[name]) for name, own in self.states.items()})
+        return Each({name: add(state, other[name]) for name, state in self.states.items()})
 
     def __getitem__(self, name: Any) -> Any:
         return self.states[name]
@@ -67,21 +67,21 @@ class Each:
 class Variants:
     """Variants on the same scores.
 
-    mentions: for each set of prompts, for each class the columns of the compound scores that are
-    of that set and mention the class.
+    mentions: for each set of prompts and each class, the columns of the compound scores that are in
+    the set and mention the class.
     """
 
     variants: tuple[Variant, ...]
     mentions: Mapping[str, Mentions]
 
     def moments(self, scores: Scores) -> Each:
-        """Pass 1: the moments of compound prompts, and of singletons under every debiasing."""
+        """Pass 1: returns the moments of compound prompts, and of singletons per debiasing."""
         modes = {variant.debiasing for variant in self.variants if variant.debias}
         found = {mode: Moments.of(_singleton(scores, mode)) for mode in sorted(modes)}
         return Each({**found, COMPOUND: Moments.of(debias_compound(scores))} if found else {})
 
     def scatters(self, scores: Scores, moments: Each) -> Each:
-        """Pass 2: the scatter of each class's ranks, where a variant's weights come from it."""
+        """Pass 2: returns the scatter of each class's ranks, if some variant's weights need it."""
         ranked = [variant for variant in self.variants if needs_ranks(variant.method)]
         return Each(
             {
@@ -91,7 +91,7 @@ class Variants:
         )
 
     def weights(self, scatters: Each) -> list[list[Floats]]:
-        """The weights of each variant: for each class (1 + m_i,)."""
+        """Returns the weights of each variant: per class, (1 + m_i,)."""
         return [
             [
                 rank_weights(
@@ -109,22 +109,22 @@ class Variants:
     def final(
         self, scores: Scores, moments: Each, weights: list[list[Floats]]
     ) -> NDArray[np.float32]:
-        """Pass 3: the final scores of every variant (n, variants, N), as float32."""
+        """Pass 3: returns the final scores of every variant (n, variants, N), as float32."""
         final = np.empty((len(scores), len(self.variants), scores.singleton.shape[1]), np.float32)
-        number = {variant: number for number, variant in enumerate(self.variants)}
+        position = {variant: index for index, variant in enumerate(self.variants)}
         for variants, index, rows in self._ranks(scores, moments, self.variants):
-            own = [number[variant] for variant in variants]
-            fused = rows @ np.stack([weights[member][index] for member in own], axis=1)
+            positions = [position[variant] for variant in variants]
+            fused = rows @ np.stack([weights[member][index] for member in positions], axis=1)
             merged = np.array([variant.method.merge for variant in variants])
-            final[:, own, index] = np.where(merged, merge(rows[:, :1], fused), fused)
+            final[:, positions, index] = np.where(merged, merge(rows[:, :1], fused), fused)
         return final
 
     def _ranks(
         self, scores: Scores, moments: Each, variants: Sequence[Variant]
     ) -> Iterator[tuple[list[Variant], int, Floats]]:
-        """For variants that share them, and for each class: its vectors (n, 1 + m_i).
+        """Yields the vectors (n, 1 + m_i) of each class, with the variants that share them.
 
-        Sorting is most of the work, and the same however the singleton is debiased.
+        Sorting is most of the work and does not depend on how the singleton is debiased.
         """
         members: dict[tuple[bool, str], dict[str, list[Variant]]] = {}
         for variant in variants:
@@ -139,16 +139,16 @@ class Variants:
             compound[True] = _standardised(debias_compound(scores), COMPOUND, moments)
         for (debias, prompts), modes in members.items():
             for index, columns in enumerate(self.mentions[prompts]):
-                ranked = falling(compound[debias], columns)
+                ranked = descending(compound[debias], columns)
                 for mode, sharing in modes.items():
                     yield sharing, index, np.column_stack([singleton[mode][:, index], ranked])
 
 
 def _singleton(scores: Scores, mode: str) -> Floats:
-    """Singleton scores (n, N) after the image-level step."""
+    """Returns the singleton scores (n, N) after the image-level step."""
     return debias_singleton(scores, "none" if mode == RAW else mode)  # type: ignore[arg-type]
 
 
 def _standardised(values: Floats, name: str, moments: Each) -> Floats:
-    """After the prompt-level step too, unless they are to stay raw."""
+    """Returns the values after the prompt-level step, or unchanged if they stay raw."""
     return values if name == RAW else debias_prompts(values, moments[name])

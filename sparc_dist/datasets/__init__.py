@@ -1,6 +1,6 @@
-"""Data sets: what each kind needs on disk, and how it becomes images.parquet and a prompt bank.
+"""Data sets: reads each kind and makes images.parquet and a prompt bank from it.
 
-Belongs here: one module a kind, each with its ``KIND``; labels and manifests as users write them.
+Belongs here: one module per kind with its ``KIND``; labels and manifests as users write them.
 Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts``, ``images``,
 ``runs``, ``config``, ``storage``, ``errors``.
 """

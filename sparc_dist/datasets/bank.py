@@ -1,4 +1,4 @@
-"""The prompt bank of a data set: its classes, and its own or other labels, in prompts."""
+"""The prompt bank of a data set, from its classes and labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparc_dist.runs import DatasetLayout
 
 
 def dataset_bank(dataset: DatasetConfig, layout: DatasetLayout) -> tuple[PromptBank, list[str]]:
-    """The bank, and what its user should know of how it came about."""
+    """Returns the bank, and notes on what failed or was left out."""
     classes = class_names(dataset)
     llm = dataset.prompts.llm
     replies = StoredReplies(layout.replies, f"{llm.base_url} {llm.model}" if llm else "")
@@ -24,5 +24,5 @@ def dataset_bank(dataset: DatasetConfig, layout: DatasetLayout) -> tuple[PromptB
         source = open_source(dataset, classes)
         table = source if isinstance(source, Labelled) else None
     bank = builder.build(table.labels() if table else ())
-    told = [f"Of the labels for co-occurrence: {note}" for note in table.notes] if table else []
-    return bank, told + builder.notes
+    notes = [f"Labels for co-occurrence: {note}" for note in table.notes] if table else []
+    return bank, notes + builder.notes

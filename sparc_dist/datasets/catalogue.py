@@ -1,4 +1,4 @@
-"""The catalogue: every kind of data set by the name that a config gives it."""
+"""The catalogue: every kind of data set by its name in a config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparc_dist.config import DATASET_KINDS, DatasetConfig, check_classes
 from sparc_dist.datasets.kind import DatasetKind, Source
 from sparc_dist.errors import UserError
 
-#: Each kind is the module of its name; the names are in ``config.presets``.
+#: Each kind is in the module of its name; the names are in ``config.presets``.
 KINDS: dict[str, DatasetKind] = {
     name: import_module(f"sparc_dist.datasets.{name}").KIND for name in DATASET_KINDS
 }

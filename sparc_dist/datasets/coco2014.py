@@ -1,4 +1,4 @@
-"""COCO 2014, in the layout of its own archives."""
+"""COCO 2014, in the layout of its archives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.kind import DatasetKind
-from sparc_dist.datasets.official import present_images
+from sparc_dist.datasets.official import existing_images
 from sparc_dist.errors import UserError
 
 CLASSES = tuple(
@@ -26,26 +26,26 @@ CLASSES = tuple(
 
 
 class Coco2014:
-    """annotations/instances_SPLIT2014.json and val2014; crowd annotations are left out."""
+    """Reads annotations/instances_SPLIT2014.json and val2014, without crowd annotations."""
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self.notes: list[str] = []
 
     def images(self) -> Iterator[pa.Table]:
-        """The validation split; images without annotations count."""
-        place = storage.join(self._root, "val2014")
-        return present_images(place, self._split("val"), self.notes, alone=True)
+        """Yields the validation split, with the images that have no annotations."""
+        folder = storage.join(self._root, "val2014")
+        return existing_images(folder, self._split("val"), self.notes, count_unlisted=True)
 
     def labels(self) -> Iterator[list[list[int]]]:
-        """The labels of the training split."""
+        """Yields the labels of the training split."""
         yield [labels for _, labels in self._split("train")]
 
     def _split(self, split: str) -> list[tuple[str, list[int]]]:
         url = storage.join(self._root, "annotations", f"instances_{split}2014.json")
         try:
             with storage.open_file(url) as file:
-                # The outlines are most of the file and nothing to us: dropped while parsing.
+                # The outlines are most of the file and not needed: they are dropped while parsing.
                 content = json.load(file, object_hook=_without_outlines)
             names = {category["id"]: category["name"] for category in content["categories"]}
             paths = {image["id"]: str(image["file_name"]) for image in content["images"]}
@@ -54,31 +54,31 @@ class Coco2014:
         except FileNotFoundError:
             raise UserError(f"There is no file {url}; it is part of the data set.") from None
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{url} is not a COCO instances file; fetch it anew.") from None
+            raise UserError(f"{url} is not a COCO instances file; download it again.") from None
 
     def _rows(
         self, annotations: list[Any], names: dict[int, str], paths: dict[int, str]
     ) -> list[tuple[str, list[int]]]:
         index_of = {name: index for index, name in enumerate(CLASSES)}
         labels: dict[int, set[int]] = {image: set() for image in paths}
-        unknown = stray = 0
+        unknown = unlisted = 0
         for image, category, crowd in annotations:
             index = index_of.get(names.get(category, ""))
             if index is None:
                 unknown += 1
             elif image not in labels:
-                stray += 1
+                unlisted += 1
             elif not crowd:
                 labels[image].add(index)
         if unknown:
             self.notes.append(f"{unknown} annotations of unknown categories were left out.")
-        if stray:
-            self.notes.append(f"{stray} annotations of images that are not listed were left out.")
-        return [(paths[image], sorted(found)) for image, found in labels.items()]
+        if unlisted:
+            self.notes.append(f"{unlisted} annotations of unlisted images were left out.")
+        return [(paths[image], sorted(indices)) for image, indices in labels.items()]
 
 
 def _without_outlines(value: dict[str, Any]) -> Any:
-    """An annotation as (image, category, crowd); anything else as it is."""
+    """Returns an annotation as (image, category, crowd), and any other object unchanged."""
     if "category_id" in value and "image_id" in value:
         return value["image_id"], value["category_id"], bool(value.get("iscrowd", 0))
     return value

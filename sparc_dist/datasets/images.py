@@ -1,4 +1,4 @@
-"""images.parquet: one row an image, one row group a shard."""
+"""images.parquet: one row per image, one row group per shard."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ T = TypeVar("T")
 def images_table(
     ids: Sequence[str], uris: Sequence[str], labels: Sequence[Sequence[int] | None]
 ) -> pa.Table:
-    """A batch of images; labels are class indices, None where they are not known."""
+    """Returns a batch of images; labels are class indices, or None if unknown."""
     texts = ([in_utf8(text) for text in column] for column in (ids, uris))
     columns = zip((*texts, labels), SCHEMA, strict=True)
     return pa.table([pa.array(values, field.type) for values, field in columns], schema=SCHEMA)
 
 
 def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict[str, int]:
-    """Write images.parquet with one row group a shard; gives its counts.
+    """Writes images.parquet with one row group per shard and returns its counts.
 
-    Keeps eight bytes an image, to find an id that stands twice, and one shard of rows.
+    Memory use: eight bytes per image, to find duplicate ids, and one shard of rows.
     """
     hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     labelled = 0
@@ -55,19 +55,19 @@ def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict
                 writer.write_table(pending)
         count = sum(map(len, hashes))
         if not count:
-            raise UserError("The data set holds no image; check `images` in the config.")
+            raise UserError("The data set contains no images; check `images` in the config.")
         if len(np.unique(np.concatenate(hashes))) < count:
-            raise UserError("Some image_id stands twice in the data set; make them differ.")
+            raise UserError("Duplicate image_id in the data set; make the ids unique.")
     return {"images": count, "labelled": labelled, "shards": -(-count // shard_size)}
 
 
 def in_utf8(name: str) -> str:
-    r"""The name as it is, or with \udcXX for each byte of a file name that is no UTF-8."""
+    r"""Returns the name with \udcXX for each byte of a file name that is not UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def chunks(items: Iterable[T], size: int = BATCH_ROWS) -> Iterator[list[T]]:
-    """The items in lists of at most ``size``."""
+    """Yields the items in lists of at most ``size``."""
     chunk: list[T] = []
     for item in items:
         chunk.append(item)

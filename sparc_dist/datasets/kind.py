@@ -1,4 +1,4 @@
-"""What every kind of data set has to say about itself."""
+"""The interface of a kind of data set."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 
 
 class Source(Protocol):
-    """Where images come from."""
+    """The source of a data set's images."""
 
-    #: What was left out and why; complete when ``images`` is exhausted.
+    #: What was left out and why; complete once ``images`` is exhausted.
     notes: list[str]
 
     def images(self) -> Iterator[pa.Table]:
-        """Yields the images in batches of the schema of images.parquet, in a fixed order."""
+        """Yields the images in a fixed order, in batches with the schema of images.parquet."""
         ...
 
 
 @runtime_checkable
 class Labelled(Protocol):
-    """A source that knows the labels of images other than those to be scored."""
+    """A source with the labels of training images, which are not scored."""
 
     notes: list[str]
 
@@ -33,11 +33,12 @@ class Labelled(Protocol):
 
 @dataclass(frozen=True)
 class DatasetKind:
-    """A kind of data set; each module of a kind has one as ``KIND``.
+    """A kind of data set; the module of each kind defines one as ``KIND``.
 
-    summary, needs, origin: for ``sparc-dist datasets``. open: makes the source from ``images`` of
-    the config and the class names. classes, images, paper_name: of an official data set its class
-    names, the number of its test images, and what the paper calls it.
+    summary, needs, origin: texts for ``sparc-dist datasets``.
+    open: returns the source, given ``images`` of the config and the class names.
+    classes, images, paper_name: the class names, the number of test images and the paper's name
+    of an official data set.
     """
 
     summary: str

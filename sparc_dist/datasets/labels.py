@@ -1,4 +1,4 @@
-"""Labels as users write them, turned into class indices; what cannot be is counted."""
+"""Turns labels as users write them into class indices, and counts unknown ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparc_dist.errors import UserError, quoted
 
 
 class LabelReader:
-    """Reads label cells of one table: lists of names or indices, or "cat;dog"."""
+    """Reads the label cells of a table: lists of names or indices, or "cat;dog"."""
 
     def __init__(self, classes: Sequence[str], where: str) -> None:
         self._index_of = {name: index for index, name in enumerate(classes)}
@@ -19,7 +19,7 @@ class LabelReader:
         self._unknown: Counter[str] = Counter()
 
     def read(self, value: Any, row: int) -> list[int] | None:
-        """The class indices of a cell; None when the image has no labels."""
+        """Returns the class indices of a cell; None if the labels are unknown."""
         if value is None:
             return None
         items = value
@@ -27,14 +27,12 @@ class LabelReader:
             items = [name for name in value.split(";") if name.strip()]
         if not isinstance(items, list):
             raise UserError(
-                f"{self._where}, row {row}: labels must be a list, not {quoted(items)}; make it "
-                "one."
+                f"{self._where}, row {row}: labels must be a list, not {quoted(items)}; correct it."
             )
         indices = [index for item in items if (index := self._index(item)) is not None]
         if len(set(indices)) < len(indices):
             raise UserError(
-                f"{self._where}, row {row}: a label stands twice; list the names or indices of "
-                "the classes in the image, each once."
+                f"{self._where}, row {row}: duplicate label; list each class in the image once."
             )
         return sorted(indices)
 
@@ -42,10 +40,10 @@ class LabelReader:
         index = item
         if isinstance(item, str):
             name = item.strip()
-            # In a CSV an index is a text too; a class may still be called "7".
+            # In a CSV an index is text too; a class may also be called "7".
             number = int(name) if name.isdecimal() and len(name) < 10 else None
             index = self._index_of.get(name, number)
-        # Of true and false Python would make 1 and 0, and no index is meant.
+        # True and False are integers in Python, but not meant as indices.
         if (
             isinstance(index, int)
             and not isinstance(index, bool)
@@ -57,13 +55,13 @@ class LabelReader:
         return None
 
     def notes(self) -> list[str]:
-        """What was left out; an error when nothing was left in."""
+        """Returns a note on unknown labels; raises UserError if no label is known."""
         if not self._unknown:
             return []
         example = self._unknown.most_common(1)[0][0]
         if not self._known:
             raise UserError(
-                f"{self._where}: no label is one of the {len(self._index_of)} classes (the first "
+                f"{self._where}: no label is one of the {len(self._index_of)} classes (an example "
                 f"is {quoted(example)}); correct the labels or the classes."
             )
         return [

@@ -1,4 +1,4 @@
-"""A manifest: a Parquet or CSV table with a row an image."""
+"""A manifest: a Parquet or CSV table with one row per image."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.storage import is_web, without_secrets
 
-KNOWN = ("uri", "image_id", "labels")
+COLUMNS = ("uri", "image_id", "labels")
 
 
 class Manifest:
-    """uri; optionally image_id; labels as a list of names or indices, or as 0/1 columns."""
+    """Reads the columns uri and, if present, image_id and labels.
+
+    Labels are lists of names or indices in one column, or one 0/1 column per class.
+    """
 
     def __init__(self, url: str, classes: Sequence[str]) -> None:
         self._url = url
@@ -28,7 +31,7 @@ class Manifest:
         self.notes: list[str] = []
 
     def images(self) -> Iterator[pa.Table]:
-        """The images in the order of the table; relative uris lie beside it."""
+        """Yields the images in the order of the table; uris may be relative to its folder."""
         base = storage.parent(self._url)
         row = 0
         for batch, labels in self._batches("uri"):
@@ -37,12 +40,12 @@ class Manifest:
             if "image_id" in batch.schema.names:
                 ids = batch["image_id"].to_pylist()
             elif any(isinstance(uri, str) and is_web(uri) for uri in uris):
-                # An id is written everywhere, so it must not hold the key of a signed URL.
+                # Ids are written to many files, so they must not contain the key of a signed URL.
                 ids = [without_secrets(uri) if isinstance(uri, str) else uri for uri in uris]
             for offset, (uri, image_id) in enumerate(zip(uris, ids, strict=True)):
                 if not isinstance(uri, str) or not uri or not _is_id(image_id):
                     raise UserError(
-                        f"{self._url}, row {row + offset}: uri or image_id is missing or no "
+                        f"{self._url}, row {row + offset}: uri or image_id is missing or not "
                         "text; fill it in."
                     )
             yield images_table(
@@ -53,7 +56,7 @@ class Manifest:
             row += len(batch)
 
     def labels(self) -> Iterator[list[list[int]]]:
-        """The labels only, a batch at a time; unlabelled rows are left out."""
+        """Yields the labels in batches, without unlabelled rows."""
         for _, labels in self._batches("labels"):
             yield [row for row in labels if row is not None]
 
@@ -77,7 +80,7 @@ class Manifest:
         self.notes = reader.notes()
 
     def _from_columns(self, batch: pa.Table) -> list[list[int] | None]:
-        """Labels that stand in a column a class: 1 or true for present, 0 for absent."""
+        """Reads the labels in one column per class: 1 or true for present, 0 for absent."""
         missing = [name for name in self._classes if name not in batch.schema.names]
         if missing:
             raise UserError(
@@ -89,7 +92,7 @@ class Manifest:
             for row, value in zip(rows, batch[name].to_pylist(), strict=True):
                 if str(value).lower() not in ("0", "1", "true", "false", "0.0", "1.0", "-1"):
                     raise UserError(
-                        f"{self._url}: the column {name!r} holds {quoted(value)}; write 1 for "
+                        f"{self._url}: the column {name!r} contains {quoted(value)}; write 1 for "
                         "present and 0 for absent."
                     )
                 if str(value).lower() in ("1", "true", "1.0") and row is not None:
@@ -97,15 +100,13 @@ class Manifest:
         return rows
 
     def _tables(self) -> Iterator[pa.Table]:
-        """The table's batches with the columns of concern, read as they are needed."""
+        """Yields the batches of the table with the needed columns, read lazily."""
         if not self._url.endswith((".parquet", ".csv")):
-            raise UserError(
-                f"{self._url} is neither .parquet nor .csv; give a table in one of the two."
-            )
+            raise UserError(f"{self._url} is neither .parquet nor .csv; use one of the two.")
         try:
             with storage.open_file(self._url) as file:
                 for batch in self._parse(file):
-                    batch.validate(full=True)  # Parquet's texts may be no UTF-8
+                    batch.validate(full=True)  # Parquet strings may not be valid UTF-8
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:
             raise UserError(f"There is no table {self._url}; check the path.") from None
@@ -117,21 +118,21 @@ class Manifest:
 
     def _parquet(self, file: Any) -> Iterator[pa.RecordBatch]:
         table = pq.ParquetFile(file)
-        columns = self._concerned(table.schema_arrow.names)
+        columns = self._needed(table.schema_arrow.names)
         for name in columns:
             if not _is_plain(kind := table.schema_arrow.field(name).type):
                 raise UserError(
-                    f"{self._url}: the column {name!r} is of the type {quoted(str(kind))}; give "
+                    f"{self._url}: the column {name!r} has the type {quoted(str(kind))}; use "
                     "texts, numbers or lists."
                 )
         yield from table.iter_batches(BATCH_ROWS, columns=columns)
 
     def _csv(self, file: Any) -> Iterator[pa.RecordBatch]:
-        parsing = pa.csv.ParseOptions(newlines_in_values=True)  # a file's name may hold one
+        parsing = pa.csv.ParseOptions(newlines_in_values=True)  # a file name may contain one
         names = pa.csv.open_csv(file, parse_options=parsing).schema.names
         file.seek(0)
-        columns = self._concerned(names)
-        # As text, whatever they look like: an id such as 007 is no number.
+        columns = self._needed(names)
+        # All columns are read as text, so that an id such as 007 keeps its zeros.
         options = pa.csv.ConvertOptions(
             column_types=dict.fromkeys(columns, pa.string()),
             strings_can_be_null=False,
@@ -139,14 +140,14 @@ class Manifest:
         )
         yield from pa.csv.open_csv(file, parse_options=parsing, convert_options=options)
 
-    def _concerned(self, names: Sequence[str]) -> list[str]:
-        """The columns of concern; none may stand twice, and none with spaces around it."""
+    def _needed(self, names: Sequence[str]) -> list[str]:
+        """Returns the columns to read; raises UserError if one is duplicate or has spaces."""
         classes = () if "labels" in names else self._classes
-        found = [name for name in names if name in KNOWN or name in classes]
+        found = [name for name in names if name in COLUMNS or name in classes]
         for name in names:
             if found.count(name) > 1:
-                raise UserError(f"{self._url}: the column {name!r} stands twice; keep one.")
-            if name not in found and name.strip() in KNOWN:
+                raise UserError(f"{self._url}: duplicate column {name!r}; keep one.")
+            if name not in found and name.strip() in COLUMNS:
                 raise UserError(f"{self._url}: the column {name!r} has spaces; remove them.")
         return found
 
@@ -156,7 +157,7 @@ def _is_id(value: Any) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether a column holds what labels and names are made of: no times, no structures."""
+    """Whether a column has texts, numbers or lists of them; no times, no structures."""
     if pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
         return hasattr(kind, "value_type") and _is_plain(kind.value_type)
     texts = ("string", "large_string", "string_view", "binary")
@@ -165,9 +166,9 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 KIND = DatasetKind(
-    "a Parquet or CSV table with a row an image",
+    "a Parquet or CSV table with one row per image",
     "images: the table with uri, optionally image_id, and labels as names, indices or one "
-    "0/1 column a class; classes",
+    "0/1 column per class; classes",
     "your own",
     Manifest,
 )

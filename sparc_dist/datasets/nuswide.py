@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.kind import DatasetKind
-from sparc_dist.datasets.official import present_images, read_lines
+from sparc_dist.datasets.official import existing_images, read_lines
 from sparc_dist.errors import UserError
 
 CLASSES = tuple(
@@ -22,30 +22,30 @@ CLASSES = tuple(
 
 
 class NusWide:
-    """ImageList, TrainTestLabels (or Groundtruth/TrainTestLabels) and Flickr."""
+    """Reads ImageList, TrainTestLabels (or Groundtruth/TrainTestLabels) and Flickr."""
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self.notes: list[str] = []
 
     def images(self) -> Iterator[pa.Table]:
-        """The test split."""
+        """Yields the test split."""
         paths = [line.replace("\\", "/") for line in self._lines("ImageList/TestImagelist.txt")]
         labels = self._split("Test")
         if len(paths) != len(labels):
             raise UserError(
-                f"{self._root}: {len(paths)} test images are listed, but labels are given for "
-                f"{len(labels)}; fetch both files anew."
+                f"{self._root}: {len(paths)} test images are listed, but there are labels for "
+                f"{len(labels)}; download both files again."
             )
         rows = list(zip(paths, labels, strict=True))
-        return present_images(storage.join(self._root, "Flickr"), rows, self.notes)
+        return existing_images(storage.join(self._root, "Flickr"), rows, self.notes)
 
     def labels(self) -> Iterator[list[list[int]]]:
-        """The labels of the training split."""
+        """Yields the labels of the training split."""
         yield self._split("Train")
 
     def _split(self, split: str) -> list[list[int]]:
-        """For each image of a split its class indices."""
+        """Returns the class indices of each image of a split."""
         rows: list[list[int]] = []
         for index, name in enumerate(CLASSES):
             path = f"TrainTestLabels/Labels_{name}_{split}.txt"
@@ -53,7 +53,7 @@ class NusWide:
             rows = rows or [[] for _ in signs]
             if len(signs) != len(rows) or set(signs) - {"0", "1"}:
                 raise UserError(
-                    f"{self._root}/{path} must hold {len(rows)} lines of 0 or 1; fetch it anew."
+                    f"{self._root}/{path} must have {len(rows)} lines of 0 or 1; download it again."
                 )
             for row, sign in zip(rows, signs, strict=True):
                 if sign == "1":
@@ -67,7 +67,7 @@ class NusWide:
 KIND = DatasetKind(
     "NUS-WIDE test: 107,859 images, 81 concepts",
     "images: a folder with ImageList/TestImagelist.txt, TrainTestLabels/Labels_*_{Train,Test}"
-    ".txt (also below Groundtruth/) and Flickr/",
+    ".txt (also in Groundtruth/) and Flickr/",
     "Groundtruth.zip and ImageList.zip of the NUS-WIDE data set; images from its authors",
     lambda images, classes: NusWide(images),
     CLASSES,

@@ -1,4 +1,4 @@
-"""How large a data set is, before or after it is prepared."""
+"""The size of a data set, before or after it is prepared."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class DatasetSize:
 
 
 def size_of(dataset: DatasetConfig, layout: DatasetLayout) -> DatasetSize:
-    """Returns a data set's size: from the run if it has begun, else by listing its images."""
+    """Returns a data set's size: from the run if it is prepared, else by listing its images."""
     facts = storage.read_json_if_exists(layout.marker)
     if facts is not None:
         return DatasetSize(facts["images"], facts["classes"], facts["compound"])
-    # A language model is not asked for an estimate; formulaic prompts of all pairs are more.
+    # An estimate does not ask a language model; all pairs are an upper bound for its pairs.
     prompts = dataset.prompts.model_copy(update={"llm": None})
     if prompts.source == "llm":
         prompts = prompts.model_copy(update={"source": "all-pairs"})

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.kind import DatasetKind
-from sparc_dist.datasets.official import present_images, read_lines
+from sparc_dist.datasets.official import existing_images, read_lines
 from sparc_dist.errors import UserError, quoted
 
 FILES = (
@@ -24,19 +24,19 @@ CLASSES = tuple(_SPELLING.get(name, name) for name in FILES)
 
 
 class Voc2007:
-    """ImageSets/Main/CLASS_SPLIT.txt and JPEGImages; a difficult object counts as absent."""
+    """Reads ImageSets/Main/CLASS_SPLIT.txt and JPEGImages; difficult objects count as absent."""
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self.notes: list[str] = []
 
     def images(self) -> Iterator[pa.Table]:
-        """The test split."""
+        """Yields the test split."""
         rows = [(f"{name}.jpg", labels) for name, labels in self._split("test").items()]
-        return present_images(storage.join(self._root, "JPEGImages"), rows, self.notes)
+        return existing_images(storage.join(self._root, "JPEGImages"), rows, self.notes)
 
     def labels(self) -> Iterator[list[list[int]]]:
-        """The labels of the training and validation split."""
+        """Yields the labels of the training and validation splits."""
         yield list(self._split("trainval").values())
 
     def _split(self, split: str) -> dict[str, list[int]]:
@@ -47,7 +47,7 @@ class Voc2007:
                 if sign.strip() not in ("-1", "0", "1"):
                     raise UserError(
                         f"{self._root}/ImageSets/Main/{name}_{split}.txt: the line {quoted(line)} "
-                        "does not say -1, 0 or 1; fetch the file anew."
+                        "does not end in -1, 0 or 1; download the file again."
                     )
                 present = labels.setdefault(image, [])
                 if sign.strip() == "1":

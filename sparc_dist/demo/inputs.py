@@ -17,13 +17,13 @@ from sparc_dist.config import TINY
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 
-#: Scenes whose labels decide the prompts, for each scene that is scored.
+#: Number of scenes per scored scene whose labels determine the prompts.
 OTHERS = 2
 JPEG_QUALITY = 90
 
 
 def write_demo(out: str, images: int) -> str:
-    """Write the demo's input below ``out``/input and its config; gives the config's path."""
+    """Writes the demo's input below ``out``/input, and its config. Returns the config's path."""
     folder = Path(out) / "input"
     folder.mkdir(parents=True, exist_ok=True)
     test = SPLITS["test"][:images]
@@ -38,7 +38,7 @@ def write_demo(out: str, images: int) -> str:
         uris = [f"scenes/{name}" for name in names]
         _write(manifest, {"image_id": names, "uri": uris, "labels": _draw(test, paths)})
     if not labels.exists():
-        print(f"drawing {len(others):,} others for co-occurrence", file=sys.stderr, flush=True)
+        print(f"drawing {len(others):,} scenes for co-occurrence", file=sys.stderr, flush=True)
         _write(labels, {"labels": _draw(others, [None] * len(others))})
     config = Path(out) / "demo.yaml"
     config.write_text(yaml.safe_dump(_config(manifest, labels), sort_keys=False))
@@ -46,7 +46,7 @@ def write_demo(out: str, images: int) -> str:
 
 
 def _config(manifest: Path, labels: Path) -> dict[str, object]:
-    """The demo as anyone would write it down; paths are relative to the config."""
+    """Returns the demo's config as a user would write it; paths are relative to the config."""
     return {
         "output": ".",
         "datasets": [
@@ -63,8 +63,8 @@ def _config(manifest: Path, labels: Path) -> dict[str, object]:
 
 
 def _draw(seeds: Sequence[int], paths: Sequence[Path | None]) -> list[list[int]]:
-    """Draw scenes on all cores, save those that have a path; gives the labels of each."""
-    # Not forked: a fork of a process with threads, as torch and Arrow start them, may hang.
+    """Draws scenes on all cores and saves those with a path. Returns the labels of each."""
+    # Not forked: the fork of a process with threads, such as those of torch and Arrow, may hang.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as workers:
         return list(workers.map(_draw_one, seeds, paths, chunksize=100))
@@ -78,7 +78,7 @@ def _draw_one(seed: int, path: Path | None) -> list[int]:
 
 
 def _write(path: Path, columns: Mapping[str, object]) -> None:
-    """A table, under its name only when it is whole."""
-    aside = path.with_suffix(".tmp")
-    pq.write_table(pa.table(columns), aside)
-    aside.rename(path)
+    """Writes a table; the file appears only when it is complete."""
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(pa.table(columns), temporary)
+    temporary.rename(path)

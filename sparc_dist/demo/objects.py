@@ -26,49 +26,49 @@ class Pen:
         self._pixels = pixels
 
     def colour(self, choices: Sequence[Colour]) -> Colour:
-        """One of the colours, a little off, so that no two objects have quite the same."""
+        """Returns one of the colours with some noise, so that no two objects have the same."""
         base = choices[int(self.rng.integers(len(choices)))]
         red, green, blue = np.clip(np.add(base, self.rng.normal(0, 18, 3)), 0, 255).astype(int)
         return int(red), int(green), int(blue)
 
     def chance(self, probability: float) -> bool:
-        """True as often as the probability says."""
+        """Returns True with the given probability."""
         return bool(self.rng.random() < probability)
 
     def between(self, low: float, high: float) -> float:
-        """A number drawn evenly from the range."""
+        """Returns a number drawn uniformly from the range."""
         return float(self.rng.uniform(low, high))
 
     def _scale(self, values: Sequence[float]) -> list[float]:
         return [value * (self._pixels - 1) for value in values]
 
     def poly(self, colour: Colour, *points: Point) -> None:
-        """A filled polygon."""
+        """Draws a filled polygon."""
         self._draw.polygon([(x, y) for x, y in map(self._scale, points)], fill=colour)
 
     def box(self, colour: Colour, x0: float, y0: float, x1: float, y1: float) -> None:
-        """A filled rectangle."""
+        """Draws a filled rectangle."""
         self._draw.rectangle(self._scale((x0, y0, x1, y1)), fill=colour)
 
     def oval(self, colour: Colour, x0: float, y0: float, x1: float, y1: float) -> None:
-        """A filled ellipse."""
+        """Draws a filled ellipse."""
         self._draw.ellipse(self._scale((x0, y0, x1, y1)), fill=colour)
 
     def disc(self, colour: Colour, x: float, y: float, radius: float) -> None:
-        """A filled circle."""
+        """Draws a filled circle."""
         self.oval(colour, x - radius, y - radius, x + radius, y + radius)
 
     def ring(self, colour: Colour, x: float, y: float, radius: float, thick: float) -> None:
-        """The outline of a circle."""
+        """Draws the outline of a circle."""
         bounds = self._scale((x - radius, y - radius, x + radius, y + radius))
         self._draw.ellipse(bounds, outline=colour, width=self._width(thick))
 
     def half(self, colour: Colour, x0: float, y0: float, x1: float, y1: float) -> None:
-        """The upper half of an ellipse."""
+        """Draws the upper half of an ellipse."""
         self._draw.pieslice(self._scale((x0, y0, x1, y1)), 180, 360, fill=colour)
 
     def line(self, colour: Colour, thick: float, *points: Point) -> None:
-        """A stroke from point to point."""
+        """Draws a line through the points."""
         scaled = [(x, y) for x, y in map(self._scale, points)]
         self._draw.line(scaled, fill=colour, width=self._width(thick))
 
@@ -77,7 +77,7 @@ class Pen:
 
 
 def shade(colour: Colour, factor: float) -> Colour:
-    """The colour made darker (factor < 1) or lighter (factor > 1)."""
+    """Returns the colour made darker (factor < 1) or lighter (factor > 1)."""
     red, green, blue = (min(255, int(channel * factor)) for channel in colour)
     return red, green, blue
 
@@ -165,7 +165,7 @@ def _person(pen: Pen) -> None:
 
 
 def _animal(pen: Pen, coat: Colour, back: float, legs: float, leg_colour: Colour) -> None:
-    """Trunk and four legs, shared by the farm animals and the dog so that they look alike."""
+    """Draws a trunk and four legs, which the farm animals and the dog share to look alike."""
     for x in (0.24, 0.36, 0.62, 0.73):
         pen.box(leg_colour, x, 0.6, x + legs, 0.96)
     pen.oval(coat, 0.15, back, 0.82, 0.74)
@@ -361,7 +361,7 @@ CLASSES: tuple[str, ...] = tuple(_PAINTERS)
 
 
 def draw_object(name: str, pixels: int, rng: np.random.Generator) -> Image.Image:
-    """A square RGBA image, pixels wide, with one object of the class on nothing."""
+    """Returns a square RGBA image, ``pixels`` wide, of one object without a background."""
     pen = Pen(pixels, rng)
     _PAINTERS[name](pen)
     return pen.image

@@ -1,8 +1,8 @@
-"""How a drawn scene is turned into a picture: its medium, its sharpness, its light.
+"""Turns a drawn scene into a picture with a medium, a sharpness and light.
 
-Each step also says which of the captions' visual words it makes true. These looks have nothing
-to do with what is in the scene, and shift an image's scores with all prompts at once: the
-image-level bias that photos have too.
+Each step also returns the visual words for captions that it makes true. These looks are independent
+of the objects in the scene and shift an image's scores for all prompts at once: the image-level
+bias that photos have too.
 """
 
 import io
@@ -16,7 +16,7 @@ _NONE: Words = frozenset()
 
 
 def render(image: Image.Image, rng: np.random.Generator) -> tuple[Image.Image, Words]:
-    """The finished RGB picture, and the visual words that hold for all of it."""
+    """Returns the finished RGB picture, and the visual words that are true of all of it."""
     image, medium = _one_of(_MEDIA, image, rng)
     image, loss = _one_of(_LOSSES, image, rng)
     image, light = _expose(image, rng)
@@ -24,36 +24,36 @@ def render(image: Image.Image, rng: np.random.Generator) -> tuple[Image.Image, W
 
 
 def _sketch(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Dark outlines on paper."""
+    """Draws dark outlines on paper."""
     edges = ImageOps.invert(image.convert("L").filter(ImageFilter.FIND_EDGES))
     return Image.blend(edges.convert("RGB"), image, 0.15)
 
 
 def _paint(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Patches of even colour, as a broad brush leaves them."""
+    """Leaves patches of even colour, like a broad brush."""
     return image.filter(ImageFilter.MedianFilter(5)).filter(ImageFilter.EDGE_ENHANCE_MORE)
 
 
 def _cartoon(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Few, strong colours."""
+    """Reduces the picture to a few strong colours."""
     return ImageOps.posterize(ImageOps.autocontrast(image), 2)
 
 
 def _carve(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """A grey relief."""
+    """Makes a grey relief."""
     relief = image.convert("L").filter(ImageFilter.EMBOSS).convert("RGB")
     return Image.blend(relief, image, 0.2)
 
 
 def _stitch(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Slanted threads."""
+    """Adds slanted threads."""
     rows, columns = np.indices((image.height, image.width))
     thread = np.where((rows + columns) % 6 < 3, 1.15, 0.7)[:, :, None]
     return _from_floats(np.asarray(image) * thread)
 
 
 def _spray(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Colour on a wall of bricks."""
+    """Sprays the picture on a wall of bricks."""
     rows, columns = np.indices((image.height, image.width))
     joint = (rows % 12 < 2) | ((columns + rows // 12 % 2 * 10) % 20 < 2)
     pixels = 0.75 * np.asarray(image) + 0.25 * np.array((170, 80, 60))
@@ -62,7 +62,7 @@ def _spray(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def _ink(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Blue ink on skin."""
+    """Draws the picture with blue ink on skin."""
     return ImageOps.colorize(image.convert("L"), (30, 40, 90), (240, 200, 170))
 
 
@@ -87,7 +87,7 @@ def _drain(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return image.convert("L").convert("RGB")
 
 
-# A share of all scenes, the step and its words; the other scenes are left as they are.
+# The share of scenes, the step and its words. The other scenes stay unchanged.
 _Step = tuple[float, Callable[[Image.Image, np.random.Generator], Image.Image], Words]
 _MEDIA: tuple[_Step, ...] = (
     (0.08, _sketch, frozenset({"sketch", "drawing", "doodle"})),
@@ -109,7 +109,7 @@ _LOSSES: tuple[_Step, ...] = (
 def _one_of(
     steps: tuple[_Step, ...], image: Image.Image, rng: np.random.Generator
 ) -> tuple[Image.Image, Words]:
-    """At most one of the steps, each as often as its share says."""
+    """Applies at most one of the steps, each with its share as probability."""
     draw = float(rng.random())
     for share, step, words in steps:
         if draw < share:
@@ -119,7 +119,7 @@ def _one_of(
 
 
 def _expose(image: Image.Image, rng: np.random.Generator) -> tuple[Image.Image, Words]:
-    """Light, contrast, a colour cast and grain."""
+    """Varies light and contrast, and adds a colour cast and grain."""
     light = float(np.exp(rng.normal(0, 0.28)))
     contrast = float(rng.uniform(0.55, 1.1))
     cast = np.exp(rng.normal(0, 0.12, 3))

@@ -1,7 +1,7 @@
 """Scenes of several objects, drawn from a seed: image, labels and captions.
 
-Themes make some classes occur together; objects from elsewhere, occlusion, clutter, light,
-blur and noise make them as unreliable as photos are.
+Themes make some classes occur together. Objects of other themes, occlusion, clutter, light, blur
+and noise make the scenes as hard to recognise as photos.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,17 +22,17 @@ T = TypeVar("T")
 SPLITS: dict[str, range] = {
     "train": range(0, 1_000_000),
     "cooccurrence": range(1_000_000, 1_100_000),
-    "validation": range(2_000_000, 2_100_000),  # scenes and model were tuned on these,
-    "test": range(3_000_000, 3_100_000),  # and these looked at when that was done
+    "validation": range(2_000_000, 2_100_000),  # for tuning the scenes and the model
+    "test": range(3_000_000, 3_100_000),  # used only after tuning
 }
-CAPTIONS = 6  # captions a scene, as several people would write them
-_MIN_VISIBLE = 0.4  # share of an object's pixels that must show for it to count as present
+CAPTIONS = 6  # captions per scene, as several people would write them
+_MIN_VISIBLE = 0.4  # share of an object's pixels that must be visible for it to be present
 _SHAPES = ((160, 120), (160, 120), (120, 160), (176, 112), (136, 136))  # width, height
 
 
 @dataclass(frozen=True)
 class Theme:
-    """A setting: how it is named, its two background colours, what is found there."""
+    """A setting: the phrase for it, its two background colours, and the classes found there."""
 
     place: str
     upper: Colour
@@ -57,29 +57,29 @@ THEMES = (
 
 
 @dataclass(frozen=True)
-class Habit:
+class Composition:
     """How many objects a scene has, and the share of them that come from any theme."""
 
     fewest: int
     most: int
     off_theme: float
 
-    def cast(self, theme: Theme, rng: np.random.Generator) -> list[str]:
-        """The classes of a scene's objects, one by one."""
+    def draw_classes(self, theme: Theme, rng: np.random.Generator) -> list[str]:
+        """Returns the class of each object of a scene."""
         number = int(rng.integers(self.fewest, self.most + 1))
         pools = [CLASSES if rng.random() < self.off_theme else theme.classes for _ in range(number)]
         return [_pick(pool, rng) for pool in pools]
 
 
-# A CLIP is trained on pictures of all kinds, often of one main thing, in which most classes meet
-# most others; the data set it is then used on is more crowded and has habits of its own.
-_WEB = Habit(1, 4, 0.5)
-_TARGET = Habit(2, 6, 0.12)
+# CLIP is trained on pictures of all kinds, often with one main object, in which most classes occur
+# with most others. The data set it is then used on is more crowded and has its own co-occurrence.
+_WEB = Composition(1, 4, 0.5)
+_TARGET = Composition(2, 6, 0.12)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """An RGB image, and the sorted indices into CLASSES of what can be seen in it."""
+    """An RGB image. labels: the sorted indices into CLASSES of what is visible in it."""
 
     image: Image.Image
     labels: tuple[int, ...]
@@ -87,27 +87,28 @@ class Scene:
 
     @cached_property
     def captions(self) -> tuple[str, ...]:
-        """What people might write below it; worded only when asked for, as training does."""
+        """The captions; written on first access, because only training needs them."""
         return self._captions()
 
     @property
     def caption(self) -> str:
-        """The first of the captions."""
+        """The first caption."""
         return self.captions[0]
 
 
 def draw_scene(seed: int) -> Scene:
-    """The scene of a seed: the same pixels, labels and captions each time."""
+    """Returns the scene of a seed: the same pixels, labels and captions each time."""
     rng = np.random.default_rng(seed)
     theme = _pick(THEMES, rng)
     canvas = _Canvas(_background(theme if rng.random() < 0.7 else _pick(THEMES, rng), rng))
-    _populate(canvas, (_WEB if seed in SPLITS["train"] else _TARGET).cast(theme, rng), rng)
+    composition = _WEB if seed in SPLITS["train"] else _TARGET
+    _populate(canvas, composition.draw_classes(theme, rng), rng)
     seen = canvas.seen()
-    image, looks = render(canvas.image, rng)
+    image, words = render(canvas.image, rng)
     labels = sorted(CLASSES.index(mention.name) for mention in seen)
 
     def captions() -> tuple[str, ...]:
-        return tuple(describe(seen, theme.place, looks, rng) for _ in range(CAPTIONS))
+        return tuple(describe(seen, theme.place, words, rng) for _ in range(CAPTIONS))
 
     return Scene(image, tuple(labels), captions)
 
@@ -117,7 +118,7 @@ def _pick(choices: Sequence[T], rng: np.random.Generator) -> T:
 
 
 def _background(theme: Theme, rng: np.random.Generator) -> Image.Image:
-    """Two colour fields with a gradient each, and faint shapes on them."""
+    """Returns two fields of colour with a gradient each, and faint shapes on them."""
     width, height = _pick(_SHAPES, rng)
     horizon = int(height * rng.uniform(0.3, 0.7))
     fall = np.linspace(-1, 1, height)[:, None, None] * rng.normal(0, 18)
@@ -136,7 +137,7 @@ def _background(theme: Theme, rng: np.random.Generator) -> Image.Image:
 
 
 class _Canvas:
-    """A picture in the making that knows which object each pixel shows."""
+    """A picture being drawn that knows which object each pixel shows."""
 
     def __init__(self, image: Image.Image) -> None:
         self.image = image
@@ -145,7 +146,7 @@ class _Canvas:
         self._areas: list[int] = []
 
     def paste(self, sprite: Image.Image, name: str | None, left: int, top: int) -> None:
-        """Puts an RGBA sprite in front of the rest; no name: clutter."""
+        """Pastes an RGBA sprite in front of the rest. Clutter has no name."""
         solid = np.asarray(sprite.getchannel("A")) > 127
         y0, x0 = max(top, 0), max(left, 0)
         window = self._owner[y0 : max(top + sprite.height, 0), x0 : max(left + sprite.width, 0)]
@@ -157,14 +158,14 @@ class _Canvas:
         self.image.paste(sprite, (left, top), sprite)
 
     def seen(self) -> list[Mention]:
-        """The classes of which at least one object shows enough of itself."""
+        """Returns the classes with at least one object that is sufficiently visible."""
         shown = np.bincount(self._owner[self._owner >= 0], minlength=len(self._names))
-        found: dict[str, list[int]] = {}
+        visible: dict[str, list[int]] = {}
         for name, area, pixels in zip(self._names, self._areas, shown, strict=True):
             if name is not None and pixels >= _MIN_VISIBLE * area > 0:
-                found.setdefault(name, []).append(int(pixels))
+                visible.setdefault(name, []).append(int(pixels))
         total = self._owner.size
-        return [Mention(name, len(each), sum(each) / total) for name, each in found.items()]
+        return [Mention(name, len(each), sum(each) / total) for name, each in visible.items()]
 
 
 def _populate(canvas: _Canvas, names: Sequence[str], rng: np.random.Generator) -> None:
@@ -182,8 +183,8 @@ def _populate(canvas: _Canvas, names: Sequence[str], rng: np.random.Generator) -
 
 
 def _sprite(name: str, size: float, rng: np.random.Generator) -> Image.Image:
-    """One object at about the size in pixels, stretched, mirrored and turned a little."""
-    sprite = draw_object(name, int(size * 1.6), rng)  # drawn larger, so that edges come out soft
+    """Returns an object of about this size in pixels, stretched, mirrored and turned a little."""
+    sprite = draw_object(name, int(size * 1.6), rng)  # drawn larger, to soften the edges
     if rng.random() < 0.5:
         sprite = sprite.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if rng.random() < 0.7:
@@ -195,7 +196,7 @@ def _sprite(name: str, size: float, rng: np.random.Generator) -> Image.Image:
 
 
 def _blob(rng: np.random.Generator) -> Image.Image:
-    """A nameless shape that hides what is behind it."""
+    """Returns a shape of no class that hides what is behind it."""
     wide, tall = (int(side) for side in rng.integers(6, 42, 2))
     sprite = Image.new("RGBA", (wide, tall))
     colour = shade(_pick(ANY, rng), float(rng.uniform(0.6, 1.3)))

@@ -23,18 +23,18 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 
 BATCH = 128
 PEAK_RATE = 1.5e-3
-UNKNOWN = 0.05  # share of words replaced by the "unknown" row, so that a new word does no harm
-SCENES_PER_WORKER = 500  # at least: a process takes seconds to start
-SHIFT = 4  # pixels by which a batch may be moved
-_PADDING = 0  # what open_clip's tokenizer puts behind the end-of-text token
+UNKNOWN = 0.05  # share of words replaced by "unknown", so that new words do no harm
+SCENES_PER_WORKER = 500  # at least, because a process takes seconds to start
+SHIFT = 4  # largest shift of a batch in pixels
+_PADDING = 0  # what open_clip's tokenizer puts after the end-of-text token
 
 
 @dataclass(frozen=True)
 class Corpus:
     """Training pairs: images uint8 [n, 3, side, side], tokens [n, captions, length].
 
-    tokens hold row numbers of the model's small table: 0 for padding and unknown, 1 + k for
-    the k-th of token_ids, which are sorted, so that end-of-text is still the largest.
+    tokens are rows of the model's small table: 0 for padding and unknown words, 1 + k for the k-th
+    of token_ids. These are sorted, so that end-of-text is still the largest.
     """
 
     images: torch.Tensor
@@ -43,7 +43,7 @@ class Corpus:
 
 
 def _example(job: tuple[int, int]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """A seed's scene as pixels [side, side, 3] and its captions; half of them through JPEG."""
+    """Returns the pixels [side, side, 3] and captions of a seed's scene; odd seeds become JPEG."""
     seed, side = job
     scene = draw_scene(seed)
     image = scene.image
@@ -62,7 +62,7 @@ def draw_corpus(scenes: int, side: int) -> Corpus:
     if workers < 2:
         examples = [_example(job) for job in jobs]
     else:
-        # Forked workers would inherit torch's threads; fresh ones do not.
+        # Forked workers would inherit torch's threads.
         with multiprocessing.get_context("spawn").Pool(workers) as pool:
             examples = list(pool.imap(_example, jobs, chunksize=100))
     images, captions = zip(*examples, strict=True)
@@ -76,7 +76,7 @@ def draw_corpus(scenes: int, side: int) -> Corpus:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -85,12 +85,12 @@ def cores() -> int:
 def batches(
     corpus: Corpus, epochs: int, random: torch.Generator
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Images [batch, 3, side, side] and one caption each [batch, length], some words unknown."""
+    """Yields images [batch, 3, side, side] and captions [batch, length] with some words unknown."""
     scenes, captions, _ = corpus.tokens.shape
     size = min(BATCH, scenes)
     for _ in range(epochs):
         order = torch.randperm(scenes, generator=random)
-        for start in range(0, scenes - size + 1, size):  # the rest would have fewer negatives
+        for start in range(0, scenes - size + 1, size):  # a smaller batch has fewer negatives
             chosen = order[start : start + size]
             which = torch.randint(captions, (size,), generator=random)
             yield (
@@ -110,27 +110,27 @@ def _augment(images: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def _forget(tokens: torch.Tensor, last: int, random: torch.Generator) -> torch.Tensor:
-    """Replaces some words by row 0; start and end of text are the two largest rows and stay."""
-    lost = torch.rand(tokens.shape, generator=random) < UNKNOWN
-    return tokens.masked_fill(lost & (tokens < last - 1), 0)
+    """Replaces some words by row 0, except start and end of text, the two largest rows."""
+    forgotten = torch.rand(tokens.shape, generator=random) < UNKNOWN
+    return tokens.masked_fill(forgotten & (tokens < last - 1), 0)
 
 
 def contrastive_loss(
     model: open_clip.CLIP, images: torch.Tensor, texts: torch.Tensor
 ) -> torch.Tensor:
-    """CLIP's symmetric loss; images are in [0, 1] and not yet normalised."""
+    """Returns CLIP's symmetric loss; images are in [0, 1] and not yet normalised."""
     mean = torch.tensor(model.visual.image_mean).view(1, 3, 1, 1)
     std = torch.tensor(model.visual.image_std).view(1, 3, 1, 1)
     inputs = ((images - mean) / std).contiguous(memory_format=torch.channels_last)
-    seen, said, scale = model(inputs, texts)
-    logits = scale * seen @ said.T
+    image_features, text_features, scale = model(inputs, texts)
+    logits = scale * image_features @ text_features.T
     target = torch.arange(len(logits))
     match = functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)
     return match / 2
 
 
 def train(corpus: Corpus, epochs: int, seed: int) -> tuple[open_clip.CLIP, list[float]]:
-    """The trained model, with the corpus's small token table, and the loss of each step."""
+    """Returns the trained model, with the corpus's small token table, and the loss of each step."""
     torch.manual_seed(seed)
     model = new_model()
     width = model.token_embedding.embedding_dim

@@ -1,8 +1,8 @@
-"""Experiments: every table and figure of the paper, from what a finished run has stored.
+"""Experiments: every table and figure of the paper, from the files of a finished run.
 
-Belongs here: one module an experiment with its own passes, its table and figure; the paper's
-numbers. Does not: starting Ray tasks by hand (``pipeline.passes`` does). Uses: ``pipeline`` and all
-below it, ``report``, ``simulation``.
+Belongs here: one module per experiment with its passes, table and figure; the paper's numbers. Does
+not: starting Ray tasks directly (use ``pipeline.passes``). Uses: ``pipeline`` and all below it,
+``report``, ``simulation``.
 """
 
 from sparc_dist.experiments.catalogue import EXPERIMENTS, Experiment

@@ -1,4 +1,4 @@
-"""Ablations: what each part of SPARC adds, from the scores and embeddings a run has stored."""
+"""Ablations: what each part of SPARC adds, from the stored scores and embeddings of a run."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 #: The highest k of kmax and mean>=k.
 HIGHEST = 10
 MEAN = Method("mean", k=1)
-NINE = "The paper's figures are means over its nine backbones; ours are means over the run's."
-#: The average over data sets.
+NINE = "The paper's numbers are means over its nine backbones; ours are means over the run's."
+#: The name of the average over data sets.
 ALL = "average"
 
-#: The AP of each class under each variant, of a unit.
+#: For each unit and variant, the AP of each class.
 Aps = Mapping[UnitKey, Mapping[Variant, Sequence[float | None]]]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A row of an ablation. paper: its mAPs by data set, where the paper has them."""
+    """A row of an ablation. paper: the paper's mAP by data set, if it prints one."""
 
     cells: tuple[str, ...]
     variant: Variant
@@ -51,7 +51,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Conditions that differ in one thing."""
+    """Conditions that differ in one respect."""
 
     name: str
     title: str
@@ -59,11 +59,11 @@ class Ablation:
     conditions: tuple[Condition, ...]
 
     def __call__(self, session: ExperimentSession) -> Result:
-        """Makes the ablation; all ablations of a session share their passes."""
+        """Runs the ablation; all ablations of a session share their passes."""
         return self.result(session.run, *session.ablations())
 
     def result(self, run: FinishedRun, aps: Aps, remarks: Sequence[str]) -> Result:
-        """Returns the table and figure of what was found."""
+        """Returns the table, figure and remarks for the given APs."""
         return Result(
             self.title,
             self._table(run, aps),
@@ -73,40 +73,40 @@ class Ablation:
         )
 
     def _table(self, run: FinishedRun, aps: Aps) -> Table:
-        """A row for each condition, data set and backbone, and for their averages."""
+        """Returns one row per condition, data set and backbone, and the averages over backbones."""
         columns = (*self.columns, "data set", "backbone", "mAP (%)", "paper (%)", "difference")
         rows: list[list[Cell]] = []
         for condition in self.conditions:
-            for name, printed in _datasets(run):
+            for name, paper_name in _datasets(run):
                 means = self._means(run, aps, condition, name)
                 if name != ALL:
-                    rows += [[*condition.cells, name, *own, None, None] for own in means.items()]
+                    rows += [[*condition.cells, name, *item, None, None] for item in means.items()]
                 ours = self._average(run, aps, condition, name)
-                theirs = condition.paper.get(printed)
-                if (ours, theirs) != (None, None):
-                    apart = _difference(run, name, ours, theirs)
-                    rows.append([*condition.cells, name, "average", ours, theirs, apart])
+                pair = (ours, condition.paper.get(paper_name))
+                if pair != (None, None):
+                    gap = _difference(run, name, *pair)
+                    rows.append([*condition.cells, name, "average", *pair, gap])
         return Table(columns, rows)
 
     def _summary(self, run: FinishedRun, aps: Aps) -> Table:
-        """A row for each condition; averages over backbones, ours and the paper's."""
+        """Returns one row per condition: averages over backbones, ours and the paper's."""
         columns: dict[str, list[float | None]] = {}
-        for name, printed in _datasets(run):
+        for name, paper_name in _datasets(run):
             ours = [self._average(run, aps, condition, name) for condition in self.conditions]
-            theirs = [condition.paper.get(printed) for condition in self.conditions]
-            pairs = zip(ours, theirs, strict=True)
-            columns[f"{name} (%)"], columns[f"{name}, paper (%)"] = ours, theirs
+            printed = [condition.paper.get(paper_name) for condition in self.conditions]
+            pairs = zip(ours, printed, strict=True)
+            columns[f"{name} (%)"], columns[f"{name}, paper (%)"] = ours, printed
             columns[f"{name}, difference"] = [_difference(run, name, *pair) for pair in pairs]
-        told = {name: values for name, values in columns.items() if set(values) != {None}}
+        filled = {name: values for name, values in columns.items() if set(values) != {None}}
         rows = zip(
-            (c.cells for c in self.conditions), zip(*told.values(), strict=True), strict=True
+            (c.cells for c in self.conditions), zip(*filled.values(), strict=True), strict=True
         )
-        return Table((*self.columns, *told), [[*cells, *values] for cells, values in rows])
+        return Table((*self.columns, *filled), [[*cells, *values] for cells, values in rows])
 
     def _means(
         self, run: FinishedRun, aps: Aps, condition: Condition, dataset: str
     ) -> dict[str, float | None]:
-        """The mAP under each backbone."""
+        """Returns the mAP of a condition under each backbone that has it."""
         return {
             backbone.name: mean_average_precision(
                 aps[dataset, backbone.name][condition.variant], run.config.empty_class
@@ -119,22 +119,22 @@ class Ablation:
         if self.name == "rank-fusion":
             return self._ranks_figure(run, aps)
         series, marks = {}, {}
-        for name, printed in _datasets(run):
+        for name, paper_name in _datasets(run):
             if name in {data.name for data in run.datasets}:
                 series[name] = [self._average(run, aps, c, name) for c in self.conditions]
-            if any(printed in condition.paper for condition in self.conditions):
-                marks[f"paper, {printed}"] = [c.paper.get(printed) for c in self.conditions]
+            if any(paper_name in condition.paper for condition in self.conditions):
+                marks[f"paper, {paper_name}"] = [c.paper.get(paper_name) for c in self.conditions]
         labels = [" / ".join(condition.cells) for condition in self.conditions]
         figure = bars(labels, series, "mAP (%)", marks)
         figure.axes[0].set_title(" / ".join(self.columns), fontsize=8, loc="left")
         return figure
 
     def _ranks_figure(self, run: FinishedRun, aps: Aps) -> Figure:
-        """mAP over k, without and with merge; max-variance and singleton as level lines."""
+        """Plots mAP over k, without and with merge; other strategies as horizontal lines."""
         figure = new_figure(7.5, 3.6)
         panels = figure.subplots(1, 2, sharey=True)
         for axes, merged in zip(panels, ("no", "yes"), strict=True):
-            found = {
+            averages = {
                 condition.cells[0]: self._average(run, aps, condition, ALL)
                 for condition in self.conditions
                 if condition.cells[1] == merged
@@ -142,9 +142,9 @@ class Ablation:
             ks = list(range(1, HIGHEST + 1))
             series: dict[str, tuple[list[float], list[float | None]]] = {}
             for name, form in (("kmax", "{}max"), ("mean>=k", "mean>={}")):
-                series[name] = ([float(k) for k in ks], [found[form.format(k)] for k in ks])
+                series[name] = ([float(k) for k in ks], [averages[form.format(k)] for k in ks])
             for name in ("maxVariance", "singleton"):
-                series[name] = ([1.0, float(HIGHEST)], [found[name]] * 2)
+                series[name] = ([1.0, float(HIGHEST)], [averages[name]] * 2)
             lines(axes, series)
             axes.set_title(f"{'with' if merged == 'yes' else 'without'} merge", fontsize=9)
             axes.set_xlabel("k (rank)")
@@ -155,56 +155,62 @@ class Ablation:
     def _average(
         self, run: FinishedRun, aps: Aps, condition: Condition, dataset: str
     ) -> float | None:
-        """The mean over backbones, or of that over data sets; the same ones for all conditions."""
+        """Returns the mean over backbones; for ``ALL``, the mean of these over data sets.
+
+        All conditions are averaged over the same backbones: those with every variant, if any.
+        """
         if dataset == ALL:
-            each = [self._average(run, aps, condition, data.name) for data in run.datasets]
-            return None if None in each else mean(each)
+            values = [self._average(run, aps, condition, data.name) for data in run.datasets]
+            return None if None in values else mean(values)
         means = self._means(run, aps, condition, dataset)
         variants = {condition.variant for condition in self.conditions}
-        whole = [name for name in means if variants <= set(aps[dataset, name])]
-        return mean([means[name] for name in whole or means])
+        complete = [name for name in means if variants <= set(aps[dataset, name])]
+        return mean([means[name] for name in complete or means])
 
 
 def _datasets(run: FinishedRun) -> Iterator[tuple[str, str]]:
-    """(our name, the paper's name) of the run's data sets, the paper's others, the average.
+    """Yields (our name, the paper's name): the run's data sets, the paper's others, the average.
 
-    Averages are over data sets; the paper's stands beside ours where it is of the same three.
+    The paper's name is empty for other data sets, and for an average over other data sets.
     """
-    own = {data.name: paper.dataset_name(data) or "" for data in run.datasets}
-    yield from own.items()
-    yield from ((name, name) for name in paper.DATASETS.values() if name not in own.values())
-    if len(own) > 1:
-        same = sorted(own.values()) == sorted(paper.DATASETS.values())
+    names = {data.name: paper.dataset_name(data) or "" for data in run.datasets}
+    yield from names.items()
+    yield from ((name, name) for name in paper.DATASETS.values() if name not in names.values())
+    if len(names) > 1:
+        same = sorted(names.values()) == sorted(paper.DATASETS.values())
         yield ALL, ALL if same else ""
 
 
 def _difference(
-    run: FinishedRun, dataset: str, ours: float | None, theirs: float | None
+    run: FinishedRun, dataset: str, ours: float | None, printed: float | None
 ) -> float | None:
-    """The paper's figures are means over nine backbones: other means cannot be compared."""
-    own = [data.name for data in run.datasets if dataset in (data.name, ALL)]
-    return difference(ours, theirs) if own and all(map(run.has_all_nine, own)) else None
+    """Returns ours minus the paper's; None unless both are means over the paper's backbones."""
+    names = [data.name for data in run.datasets if dataset in (data.name, ALL)]
+    return difference(ours, printed) if names and all(map(run.has_all_nine, names)) else None
 
 
 def _debias() -> Iterator[Condition]:
     for compound, plain, full in ((False, ZSCLIP, DEBIASED), (True, Variant(debias=False), SPARC)):
         for debias, variant in ((False, plain), (True, full)):
-            figures = paper.ablation_figures("debias_ablation", compound=compound, debias=debias)
-            yield Condition((_yes(compound), "full" if debias else "no debias"), variant, figures)
+            printed = paper.ablation_mean_aps("debias_ablation", compound=compound, debias=debias)
+            cells = (_yes_or_no(compound), "full" if debias else "no debias")
+            yield Condition(cells, variant, printed)
         for level in ("centre", "none"):
             strategy = "max-variance" if compound else "singleton"
             method = Method(strategy, merge=compound, image_debias=level)  # type: ignore[arg-type]
-            yield Condition((_yes(compound), f"{level} (image), prompts"), Variant(method))
+            cells = (_yes_or_no(compound), f"{level} (image), prompts")
+            yield Condition(cells, Variant(method))
 
 
 def _rank_fusion() -> Iterator[Condition]:
-    for merged in (False, True):
+    for merge in (False, True):
+        cell = _yes_or_no(merge)
         for k in range(1, HIGHEST + 1):
-            yield Condition((f"{k}max", _yes(merged)), Variant(Method("kmax", k, merged)))
+            yield Condition((f"{k}max", cell), Variant(Method("kmax", k, merge)))
         for k in range(1, HIGHEST + 1):
-            yield Condition((f"mean>={k}", _yes(merged)), Variant(Method("mean", k, merged)))
-        yield Condition(("maxVariance", _yes(merged)), Variant(Method(merge=merged)))
-        yield Condition(("singleton", _yes(merged)), DEBIASED)
+            yield Condition((f"mean>={k}", cell), Variant(Method("mean", k, merge)))
+        yield Condition(("maxVariance", cell), Variant(Method(merge=merge)))
+        yield Condition(("singleton", cell), DEBIASED)
 
 
 def _random_prompts() -> Iterator[Condition]:
@@ -215,58 +221,60 @@ def _random_prompts() -> Iterator[Condition]:
         (("co-occurring", "SPARC"), SPARC, "cooccurrence", "sparc"),
     )
     for cells, variant, compound, fusion in rows:
-        figures = paper.ablation_figures(
+        printed = paper.ablation_mean_aps(
             "randomized_prompt_ablation", compound=compound, fusion=fusion
         )
-        yield Condition(cells, variant, figures)
+        yield Condition(cells, variant, printed)
 
 
 def _composition() -> Iterator[Condition]:
     table = "composition_ablation"
     yield Condition(
-        ("none", "no", "none"), DEBIASED, paper.ablation_figures(table, pairs=None, fusion=None)
+        ("none", "no", "none"), DEBIASED, paper.ablation_mean_aps(table, pairs=None, fusion=None)
     )
-    for pairs, more, prompts in (
+    for pairs, all_kinds, prompts in (
         ("all", False, ALL_PAIRS),
         ("cooccurrence", False, PAIRS),
         ("cooccurrence", True, STORED),
     ):
         for fusion, method in (("sparc", Method()), ("mean", MEAN)):
-            cells = {"pairs": pairs, "triplets_and_descriptive": more, "fusion": fusion}
-            # The paper has no row of all prompts under the mean.
-            figures = {} if more and fusion == "mean" else paper.ablation_figures(table, **cells)
-            shown = ("all" if pairs == "all" else "co-occurring", _yes(more), _fusion(fusion))
-            yield Condition(shown, Variant(method, prompts), figures)
+            row = {"pairs": pairs, "triplets_and_descriptive": all_kinds, "fusion": fusion}
+            # The paper has no row for all prompts fused by their mean.
+            in_paper = not (all_kinds and fusion == "mean")
+            printed = paper.ablation_mean_aps(table, **row) if in_paper else {}
+            pairs_cell = "all" if pairs == "all" else "co-occurring"
+            cells = (pairs_cell, _yes_or_no(all_kinds), _fusion_title(fusion))
+            yield Condition(cells, Variant(method, prompts), printed)
 
 
 def _templates() -> Iterator[Condition]:
-    def figures(template: str | None, more: bool = False) -> Mapping[str, float]:
-        cells = {"template": template, "triplets_and_descriptive": more}
-        return paper.ablation_figures("template_ablation", **cells)
+    def printed(template: str | None, all_kinds: bool = False) -> Mapping[str, float]:
+        row = {"template": template, "triplets_and_descriptive": all_kinds}
+        return paper.ablation_mean_aps("template_ablation", **row)
 
-    yield Condition(("none", "no"), DEBIASED, figures(None))
+    yield Condition(("none", "no"), DEBIASED, printed(None))
     for word in TEMPLATES:
-        told = f"A {word} B"
-        yield Condition((told, "no"), Variant(prompts=in_template(word)), figures(told))
-    yield Condition((ALL_TEMPLATES, "no"), Variant(prompts=ALL_TEMPLATES), figures(ALL_TEMPLATES))
-    yield Condition(("A and B", "yes"), SPARC, figures("A and B", more=True))
+        title = f"A {word} B"
+        yield Condition((title, "no"), Variant(prompts=in_template(word)), printed(title))
+    yield Condition((ALL_TEMPLATES, "no"), Variant(prompts=ALL_TEMPLATES), printed(ALL_TEMPLATES))
+    yield Condition(("A and B", "yes"), SPARC, printed("A and B", all_kinds=True))
 
 
-def _yes(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _fusion(name: str) -> str:
+def _fusion_title(name: str) -> str:
     return {"sparc": "SPARC", "mean": "mean>=1"}[name]
 
 
 debias = Ablation("debias", "What debiasing adds", ("compound", "debias"), tuple(_debias()))
 rank_fusion = Ablation(
-    "rank-fusion", "Strategies of rank fusion", ("strategy", "merge"), tuple(_rank_fusion())
+    "rank-fusion", "Rank fusion strategies", ("strategy", "merge"), tuple(_rank_fusion())
 )
 random_prompts = Ablation(
     "random-prompts",
-    "Compound prompts beside random texts",
+    "Compound prompts compared with random texts",
     ("compound", "fusion"),
     tuple(_random_prompts()),
 )
@@ -278,10 +286,11 @@ composition = Ablation(
 )
 templates = Ablation(
     "templates",
-    "Templates of pairs",
+    "Pair templates",
     ("template", "triplets and descriptive"),
     tuple(_templates()),
 )
 ABLATIONS = {
-    each.name: each for each in (debias, rank_fusion, random_prompts, composition, templates)
+    ablation.name: ablation
+    for ablation in (debias, rank_fusion, random_prompts, composition, templates)
 }

@@ -1,4 +1,4 @@
-"""The catalogue: every experiment, where it is made, what it takes and what it needs."""
+"""The catalogue of experiments: the function, requirements and options of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sparc_dist.experiments.session import ExperimentSession
 
 Need = Literal["labels", "embeddings", "text tower"]
-#: Options that choose a unit, and a class of it.
+#: Options that select a unit, and a class of it.
 UNIT = ("dataset", "backbone")
 CLASS = (*UNIT, "class")
 
@@ -21,23 +21,23 @@ CLASS = (*UNIT, "class")
 class Experiment:
     """An experiment.
 
-    maker: "module:function" in this room, called with the session; imported only then, because
-    some load Ray. needs: what of a run it needs: labels, stored embeddings, the text tower.
-    options: those of ``sparc-dist experiment`` that apply to it.
+    function: "module:function" in this package, called with the session; imported only then,
+    because some modules load Ray. needs: what it needs of a run. options: the options of
+    ``sparc-dist experiment`` that apply to it.
     """
 
     name: str
-    maker: str
+    function: str
     needs: tuple[Need, ...] = ("labels",)
     options: tuple[str, ...] = ()
 
-    def make(self, session: ExperimentSession) -> Result:
-        """Makes the experiment."""
-        module, _, function = self.maker.partition(":")
-        found: Callable[[ExperimentSession], Result] = getattr(
-            import_module(f"sparc_dist.experiments.{module}"), function
+    def run(self, session: ExperimentSession) -> Result:
+        """Runs the experiment."""
+        module, _, name = self.function.partition(":")
+        function: Callable[[ExperimentSession], Result] = getattr(
+            import_module(f"sparc_dist.experiments.{module}"), name
         )
-        return found(session)
+        return function(session)
 
 
 _NEW_PROMPTS: tuple[Need, ...] = ("labels", "embeddings", "text tower")

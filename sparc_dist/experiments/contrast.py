@@ -1,4 +1,4 @@
-"""The contrast of a class: how its scores set images that hold it apart from those that do not."""
+"""The contrast of a class: how well its scores separate images with it from images without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST, SECOND = 1, 2
 
 @dataclass(frozen=True)
 class Histograms:
-    """How many images fall where. edges: (bins + 1,), counts: (5, 2, bins), absent and present."""
+    """Images per bin. edges: (bins + 1,). counts: (5, 2, bins), by column, absent and present."""
 
     edges: Floats
     counts: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Example:
-    """An image as a class sees it. values: (5,). top: the prompts of the first and second max."""
+    """An image and its scores for a class. values: (5,). top: prompts of the first two maxima."""
 
     shard: int
     image_id: str
@@ -44,10 +44,10 @@ class Example:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One class in n images.
+    """The debiased scores of one class on n images.
 
-    ids: shard and id of each. present: (n,). values: (n, 5) as COLUMNS say, debiased. top: (n, 2),
-    the compound prompts that give the first and the second max.
+    ids: shard and id of each image. present: (n,), whether it has the class. values: (n, 5), one
+    column per entry of COLUMNS. top: (n, 2), the compound prompts of the first and second max.
     """
 
     ids: tuple[tuple[int, str], ...]
@@ -64,7 +64,7 @@ class Contrast:
         index: int,
         fusion: Fusion,
     ) -> Contrast:
-        """Of the class ``index``, which two compound prompts mention at least."""
+        """Returns the contrast of class ``index``, which at least two compound prompts mention."""
         debiased, columns = fusion.debias(scores), fusion.mentions[index]
         singleton = debiased[:, index]
         compound = debiased[:, len(fusion.mentions) + columns]
@@ -84,13 +84,13 @@ class Contrast:
             np.concatenate([self.top, other.top]),
         )
 
-    def only(self, rows: NDArray[np.bool_]) -> Contrast:
-        """Some of the images (n,)."""
-        ids = tuple(name for name, kept in zip(self.ids, rows, strict=True) if kept)
+    def select(self, rows: NDArray[np.bool_]) -> Contrast:
+        """Returns the images where ``rows`` (n,) is true."""
+        ids = tuple(name for name, selected in zip(self.ids, rows, strict=True) if selected)
         return Contrast(ids, self.present[rows], self.values[rows], self.top[rows])
 
     def histograms(self, bins: int = 60) -> Histograms:
-        """Of each column, over one range for all."""
+        """Returns the histograms of all columns, with the same edges."""
         edges = np.histogram_bin_edges(self.values, bins)
         counts = [
             [np.histogram(column[self.present == side], edges)[0] for side in (False, True)]
@@ -99,44 +99,44 @@ class Contrast:
         return Histograms(edges.astype(np.float64), np.array(counts, dtype=np.int64))
 
     def misordered(self) -> tuple[Example, Example] | None:
-        """The pair (present, absent) that the first max misorders and the second max puts right.
+        """Returns a pair (present, absent) that the first max misorders, but not the second max.
 
-        Of all such pairs the one where both are clearest; None where there is none.
+        Of all such pairs, the one whose smaller margin is largest; None if there is none.
         """
         first, second = self.values[:, FIRST], self.values[:, SECOND]
-        holding = _front(np.flatnonzero(self.present), first, -second)
-        lacking = _front(np.flatnonzero(~self.present), -first, second)
-        if not len(holding) or not len(lacking):
+        present = _pareto_front(np.flatnonzero(self.present), first, -second)
+        absent = _pareto_front(np.flatnonzero(~self.present), -first, second)
+        if not len(present) or not len(absent):
             return None
-        wrong = first[lacking] - first[holding, None]
-        right = second[holding, None] - second[lacking]
-        clearest = np.minimum(wrong, right)
-        row, column = np.unravel_index(int(clearest.argmax()), clearest.shape)
-        if clearest[row, column] <= 0:
+        wrong_by = first[absent] - first[present, None]
+        right_by = second[present, None] - second[absent]
+        margin = np.minimum(wrong_by, right_by)
+        row, column = np.unravel_index(int(margin.argmax()), margin.shape)
+        if margin[row, column] <= 0:
             return None
-        return self._example(int(holding[row])), self._example(int(lacking[column]))
+        return self._example(int(present[row])), self._example(int(absent[column]))
 
     def _example(self, row: int) -> Example:
         first, second = self.top[row].tolist()
         return Example(*self.ids[row], self.values[row], (first, second))
 
 
-def _front(
-    rows: NDArray[np.intp], low: NDArray[np.float32], lower: NDArray[np.float32]
+def _pareto_front(
+    rows: NDArray[np.intp], x: NDArray[np.float32], y: NDArray[np.float32]
 ) -> NDArray[np.intp]:
-    """Of ``rows`` those than which no other is as low in both: one of them is in the best pair."""
-    rows = rows[np.lexsort((lower[rows], low[rows]))]
-    least = np.minimum.accumulate(lower[rows])
-    front: NDArray[np.intp] = rows[np.append(True, lower[rows][1:] < least[:-1])[: len(rows)]]
+    """Returns the ``rows`` that no other row matches or undercuts in both x and y."""
+    rows = rows[np.lexsort((y[rows], x[rows]))]
+    lowest = np.minimum.accumulate(y[rows])
+    front: NDArray[np.intp] = rows[np.append(True, y[rows][1:] < lowest[:-1])[: len(rows)]]
     return front
 
 
 def contrast(unit: Unit, index: int) -> tuple[Histograms, tuple[Example, Example] | None]:
-    """Of the class ``index``: histograms, and the pair that the first max misorders."""
+    """Returns the histograms of class ``index`` and the pair that the first max misorders."""
     passes = unit.passes()
-    whole = passes.merged("contrast", unit.stages, partial(_contrast, unit.shards, index))
+    merged = passes.merged("contrast", unit.stages, partial(_contrast, unit.shards, index))
     found: tuple[Histograms, tuple[Example, Example] | None] = get_with_timeout(
-        remote(_sum_up).remote(whole), passes.limit, "The contrast of a class"
+        remote(_summarise).remote(merged), passes.limit, "The contrast of a class"
     )
     return found
 
@@ -144,16 +144,16 @@ def contrast(unit: Unit, index: int) -> tuple[Histograms, tuple[Example, Example
 def _contrast(shards: UnitShards, index: int, group: ShardGroup) -> Contrast:
     fusion = read_fusion(shards.unit.fusion)
 
-    def of(shard: int) -> Contrast:
-        ids, scores = shards.scores(shard)
-        names = ids.to_pylist()
-        labelled, labels = shards.labels(shard, names)
-        places = [(shard, name) for name in names]
-        return Contrast.of(places, scores, labels[:, index], index, fusion).only(labelled)
+    def shard_contrast(shard: int) -> Contrast:
+        column, scores = shards.scores(shard)
+        image_ids = column.to_pylist()
+        labelled, labels = shards.labels(shard, image_ids)
+        ids = [(shard, image_id) for image_id in image_ids]
+        return Contrast.of(ids, scores, labels[:, index], index, fusion).select(labelled)
 
-    found: Contrast = total(map(of, group.shards))
+    found: Contrast = total(map(shard_contrast, group.shards))
     return found
 
 
-def _sum_up(whole: Contrast) -> Any:
-    return whole.histograms(), whole.misordered()
+def _summarise(merged: Contrast) -> Any:
+    return merged.histograms(), merged.misordered()

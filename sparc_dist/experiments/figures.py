@@ -1,4 +1,4 @@
-"""Figures that can be read in grey: shades, hatches and markers, never colour alone."""
+"""Figures that are readable in greyscale: shades, hatches and markers, never colour alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTINGS: Any = {"svg.hashsalt": "sparc-dist", "svg.fonttype": "none", "font.si
 
 
 def new_figure(width: float = 7.0, height: float = 4.0) -> Figure:
-    """An empty figure, sizes in inches; not pyplot's, which would keep it and want a screen."""
+    """Returns an empty figure, in inches; without pyplot, which needs a display."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -29,18 +29,17 @@ def bars(
     axis: str,
     marks: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Figure:
-    """Horizontal bars, one of each series for each label.
+    """Returns a chart of horizontal bars, one per label and series.
 
-    axis: what is measured, with its unit. marks: values of the same labels to compare with, each
-    series a kind of marker of its own.
+    axis: what is measured, with its unit. marks: series to compare with, drawn as markers.
     """
     figure = new_figure(7.0, 1.2 + 0.22 * len(labels) * max(1, len(series)))
     axes = figure.add_subplot()
     height = 0.8 / max(1, len(series))
     for number, (name, values) in enumerate(series.items()):
-        at = [row + (number + 0.5) * height - 0.4 for row in range(len(labels))]
+        positions = [row + (number + 0.5) * height - 0.4 for row in range(len(labels))]
         axes.barh(
-            at,
+            positions,
             [value or 0.0 for value in values],
             height,
             label=name,
@@ -50,10 +49,10 @@ def bars(
             hatch=HATCHES[number % 4],
         )
     for number, (name, values) in enumerate((marks or {}).items()):
-        known = [(value, row) for row, value in enumerate(values) if value is not None]
-        if known:
+        points = [(value, row) for row, value in enumerate(values) if value is not None]
+        if points:
             axes.plot(
-                *zip(*known, strict=True),
+                *zip(*points, strict=True),
                 MARKERS[number % 4],
                 label=name,
                 markerfacecolor="white",
@@ -68,7 +67,7 @@ def bars(
 
 
 def lines(axes: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float | None]]]) -> None:
-    """A line of each series (x, y) on the axes, told apart by dashes and markers."""
+    """Draws each series (x, y) as a line, distinguished by dashes and markers."""
     for number, (name, (x, y)) in enumerate(series.items()):
         axes.plot(
             x,
@@ -83,16 +82,16 @@ def lines(axes: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float 
 
 
 def to_png(figure: Figure) -> bytes:
-    """As PNG."""
-    return _saved(figure, "png", {"Software": None})
+    """Returns the figure as PNG."""
+    return _save(figure, "png", {"Software": None})
 
 
 def to_svg(figure: Figure) -> bytes:
-    """As SVG, its text as text."""
-    return _saved(figure, "svg", {"Date": None})
+    """Returns the figure as SVG, with text as text."""
+    return _save(figure, "svg", {"Date": None})
 
 
-def _saved(figure: Figure, form: str, metadata: dict[str, Any]) -> bytes:
+def _save(figure: Figure, form: str, metadata: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     with mpl.rc_context(_SETTINGS):
         FigureCanvasAgg(figure)
@@ -101,11 +100,11 @@ def _saved(figure: Figure, form: str, metadata: dict[str, Any]) -> bytes:
 
 
 def _zoom(axes: Any, series: Sequence[Sequence[float | None]]) -> None:
-    """Bars begin at 0 unless all are alike, for then their differences could not be seen."""
-    known = [value for values in series for value in values if value is not None]
-    if known and min(known) > 0.5 * max(known):
-        room = max(max(known) - min(known), 0.02 * max(known))
-        axes.set_xlim(min(known) - 0.5 * room, max(known) + 0.15 * room)
+    """Starts the axis above 0 if all values are similar, so that differences are visible."""
+    numbers = [value for values in series for value in values if value is not None]
+    if numbers and min(numbers) > 0.5 * max(numbers):
+        spread = max(max(numbers) - min(numbers), 0.02 * max(numbers))
+        axes.set_xlim(min(numbers) - 0.5 * spread, max(numbers) + 0.15 * spread)
         axes.set_xlabel(f"{axes.get_xlabel()}, from {axes.get_xlim()[0]:.3g}")
 
 

@@ -1,4 +1,4 @@
-"""main: every data set under every backbone, ZSCLIP and SPARC, beside the paper's main table."""
+"""main: every data set under every backbone, ZSCLIP and SPARC, with the paper's main table."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ COLUMNS = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference
 
 
 def main_table(session: ExperimentSession) -> Result:
-    """From the metrics alone."""
+    """Returns the mAP of every unit, from the stored metrics alone."""
     run = session.run
     rows = [row for dataset in run.datasets for row in _rows(run, dataset)]
-    found = {(row[0], row[1], row[2]): row for row in rows}
+    by_key = {(row[0], row[1], row[2]): row for row in rows}
     units = list(dict.fromkeys((row[0], row[1]) for row in rows))
     labels = [f"{dataset} × {backbone}" for dataset, backbone in units]
     figure = bars(
         labels,
-        {title: [_number(found[(*unit, title)][3]) for unit in units] for title in TITLES.values()},
+        {
+            title: [_number(by_key[(*unit, title)][3]) for unit in units]
+            for title in TITLES.values()
+        },
         "mAP (%)",
         {
-            f"paper, {title}": [_number(found[(*unit, title)][4]) for unit in units]
+            f"paper, {title}": [_number(by_key[(*unit, title)][4]) for unit in units]
             for title in ("ZSCLIP", "SPARC")
         },
     )
@@ -34,18 +37,18 @@ def main_table(session: ExperimentSession) -> Result:
 
 
 def _rows(run: FinishedRun, dataset: DatasetConfig) -> list[list[Cell]]:
-    """A data set's rows: each backbone's, then those of the average."""
-    # Under another method the paper has nothing to compare with.
-    printed, rows = paper.dataset_name(dataset) if run.is_sparc else None, []
+    """Returns the rows of a data set: those of each backbone, then the averages."""
+    # The paper has numbers only for its own method.
+    paper_name, rows = paper.dataset_name(dataset) if run.is_sparc else None, []
     backbones = run.backbones(dataset.name)
     for backbone in backbones:
         for method, title in TITLES.items():
             ours = run.results.mean_ap(dataset.name, backbone.name, method)
-            theirs = paper.main_figure(printed, method, paper.backbone_name(backbone))
-            rows.append(_row(dataset, backbone.name, title, (ours, theirs)))
+            printed = paper.main_mean_ap(paper_name, method, paper.backbone_name(backbone))
+            rows.append(_row(dataset, backbone.name, title, (ours, printed)))
     for method, title in TITLES.items():
         values = [run.results.mean_ap(dataset.name, b.name, method) for b in backbones]
-        pair = (mean(values), _paper_average(printed, method, backbones))
+        pair = (mean(values), _paper_average(paper_name, method, backbones))
         rows.append(_row(dataset, "average", title, pair))
     return rows
 
@@ -59,13 +62,13 @@ def _row(
 def _paper_average(
     dataset: str | None, method: str, backbones: list[BackboneConfig]
 ) -> float | None:
-    """The paper's average over the same backbones; as it prints it where all nine are there."""
+    """Returns the paper's average over the same backbones; for all nine, the one it prints."""
     names = {paper.backbone_name(backbone) for backbone in backbones}
     if names == set(paper.BACKBONES):
-        return paper.main_figure(dataset, method, "average")
+        return paper.main_mean_ap(dataset, method, "average")
     if None in names:
         return None
-    return mean([paper.main_figure(dataset, method, name) for name in names])
+    return mean([paper.main_mean_ap(dataset, method, name) for name in names])
 
 
 def _number(cell: Cell) -> float | None:

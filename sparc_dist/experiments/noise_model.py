@@ -1,7 +1,7 @@
-"""noise-model: what pair scores say of the classes they name, beside the paper's fits.
+"""noise-model: how pair scores depend on the classes they name, compared with the paper's fits.
 
-A fit takes dozens of passes. So each group's pair scores and labels are read once and stay with the
-workers as objects of Ray's, and a pass is a task on each of them.
+A fit takes dozens of passes. Each group's pair scores and labels are therefore read once and stay
+in Ray's object store; a pass is one task per group.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sparc_dist.runs.tables import Cell, Table
 from sparc_dist.theory.noise_cells import Balance, CellCounts, CellSums, Pairs
 from sparc_dist.theory.noise_model import NoiseFit, fit
 
-#: What is told of a fit: the paper's name, and ours.
+#: The values shown for a fit: keys as in paper.json, and titles.
 FVU = {
     "constant": "constant",
     "only_and": "only AND",
@@ -48,123 +48,126 @@ BONUS = {
 SHOWN = FVU | BONUS
 
 STAGE = "noise_model"
-MOST_PASSES = 60
-#: Two scores of an image are explained by its own θ₀ and θ₁, whatever the classes.
-LEAST_PAIRS = 3
+MAX_PASSES = 60
+#: An image's own θ₀ and θ₁ explain any two scores, whatever the classes.
+MIN_PAIRS = 3
 
-#: The figures of units, by what is told.
-Figures = Mapping[UnitKey, Mapping[str, float | None]]
+#: For each unit the values by the keys of ``SHOWN``.
+Values = Mapping[UnitKey, Mapping[str, float | None]]
 
 
 def noise_model(session: ExperimentSession) -> Result:
-    """FVU of the seven models, and the AND-bonus δ."""
+    """Returns the FVU of the seven models, and the AND-bonus δ."""
     run = session.run
-    fits, failed = session.of_each(session.units.values(), noise_models)
-    figures = {key: _figures(found) for key, found in fits.items()}
-    columns = _columns(run, figures)
+    fits, failures = session.for_each(session.units.values(), noise_models)
+    values = {key: _values(models) for key, models in fits.items()}
+    columns = _columns(run, values)
     summary = Table(
         ("figure", *columns),
         [[SHOWN[name], *(column[name] for column in columns.values())] for name in SHOWN],
         digits=3,
     )
-    of_models = {name: [column[model] for model in FVU] for name, column in columns.items()}
-    told = [name for name in of_models if not name.endswith("difference")]
+    fvus = {
+        name: [column[model] for model in FVU]
+        for name, column in columns.items()
+        if not name.endswith("difference")
+    }
     figure = bars(
         list(FVU.values()),
-        {name: of_models[name] for name in told if not name.endswith("paper")},
+        {name: fvus[name] for name in fvus if not name.endswith("paper")},
         "FVU (fraction of variance unexplained)",
-        {name: of_models[name] for name in told if name.endswith("paper")},
+        {name: fvus[name] for name in fvus if name.endswith("paper")},
     )
     remarks = [
-        "FVU: the mean, over pair prompts, of the error that is left over the variance, each of "
-        "the four (y_i, y_j) cells of a prompt weighing the same. Paper: means over backbones.",
+        "FVU: the residual error divided by the variance, averaged over pair prompts; the four "
+        "(y_i, y_j) cells of a prompt have equal weight. Paper: means over backbones.",
         *run.remarks(),
-        *failed,
-        *_unsettled(fits),
+        *failures,
+        *_not_converged(fits),
     ]
     title = "Noise models of pair prompts"
-    return Result(title, _table(run, figures), figure, remarks, summary)
+    return Result(title, _table(run, values), figure, remarks, summary)
 
 
-def _unsettled(fits: Mapping[UnitKey, Mapping[str, NoiseFit]]) -> list[str]:
-    """The models that were still improving when there had been enough passes."""
+def _not_converged(fits: Mapping[UnitKey, Mapping[str, NoiseFit]]) -> list[str]:
+    """Returns remarks on the models that were still improving after the last pass."""
     return [
-        f"{' × '.join(key)}: {SHOWN[name]} still improved after {found.passes} passes."
+        f"{' × '.join(key)}: {SHOWN[name]} was still improving after {model.passes} passes."
         for key, models in fits.items()
-        for name, found in models.items()
-        if not found.converged
+        for name, model in models.items()
+        if not model.converged
     ]
 
 
-def _figures(fits: Mapping[str, NoiseFit]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {name: fits[name].fvu for name in FVU}
-    static = fits["or_static_and_bonus"].delta
-    quartiles = fits["or_variable_and_bonus"].quartiles or (None, None)
-    found["static_bonus"] = static if isinstance(static, float) else None
-    found["variable_bonus_q1"], found["variable_bonus_q3"] = quartiles
-    return found
+def _values(models: Mapping[str, NoiseFit]) -> dict[str, float | None]:
+    values: dict[str, float | None] = {name: models[name].fvu for name in FVU}
+    static = models["or_static_and_bonus"].delta
+    quartiles = models["or_variable_and_bonus"].quartiles or (None, None)
+    values["static_bonus"] = static if isinstance(static, float) else None
+    values["variable_bonus_q1"], values["variable_bonus_q3"] = quartiles
+    return values
 
 
-def _table(run: FinishedRun, figures: Figures) -> Table:
-    """A row for each unit and figure."""
+def _table(run: FinishedRun, values: Values) -> Table:
+    """Returns one row per unit and value."""
     rows: list[list[Cell]] = []
     for dataset in run.datasets:
-        for backbone in _backbones(run, dataset, figures):
-            printed = paper.dataset_name(dataset), paper.backbone_name(backbone)
-            for name, ours in figures[dataset.name, backbone.name].items():
-                theirs = _printed(printed[0], name, [printed[1]])
-                apart = difference(ours, theirs)
-                rows.append([dataset.name, backbone.name, SHOWN[name], ours, theirs, apart])
+        for backbone in _backbones(run, dataset, values):
+            paper_backbones = [paper.backbone_name(backbone)]
+            for name, ours in values[dataset.name, backbone.name].items():
+                printed = _printed(paper.dataset_name(dataset), name, paper_backbones)
+                pair = (ours, printed)
+                rows.append([dataset.name, backbone.name, SHOWN[name], *pair, difference(*pair)])
     columns = ("data set", "backbone", "figure", "ours", "paper", "difference")
     return Table(columns, rows, digits=3)
 
 
-def _columns(run: FinishedRun, figures: Figures) -> dict[str, dict[str, float | None]]:
-    """By name the columns of the summary: means over backbones, ours and the paper's."""
+def _columns(run: FinishedRun, values: Values) -> dict[str, dict[str, float | None]]:
+    """Returns the summary's columns by name: means over backbones, ours and the paper's."""
     columns: dict[str, dict[str, float | None]] = {}
-    shown = set()
+    compared = set()
     for dataset in run.datasets:
-        backbones = _backbones(run, dataset, figures)
-        units = [figures[dataset.name, backbone.name] for backbone in backbones]
+        backbones = _backbones(run, dataset, values)
+        units = [values[dataset.name, backbone.name] for backbone in backbones]
         ours = {name: mean([unit[name] for unit in units]) for name in SHOWN}
         columns[dataset.name] = ours
-        if printed := paper.dataset_name(dataset):
-            shown.add(printed)
+        if paper_name := paper.dataset_name(dataset):
+            compared.add(paper_name)
             names = [paper.backbone_name(backbone) for backbone in backbones]
-            theirs = {name: _printed(printed, name, names) for name in SHOWN}
-            columns[f"{dataset.name}, paper"] = theirs
+            printed = {name: _printed(paper_name, name, names) for name in SHOWN}
+            columns[f"{dataset.name}, paper"] = printed
             columns[f"{dataset.name}, difference"] = {
-                name: difference(ours[name], theirs[name]) for name in SHOWN
+                name: difference(ours[name], printed[name]) for name in SHOWN
             }
-    for printed in paper.DATASETS.values():
-        if printed not in shown:
-            nine = {name: _printed(printed, name, paper.BACKBONES) for name in SHOWN}
-            columns[f"{printed}, paper"] = nine
+    for paper_name in paper.DATASETS.values():
+        if paper_name not in compared:
+            printed = {name: _printed(paper_name, name, paper.BACKBONES) for name in SHOWN}
+            columns[f"{paper_name}, paper"] = printed
     return columns
 
 
-def _backbones(run: FinishedRun, dataset: DatasetConfig, figures: Figures) -> list[BackboneConfig]:
-    """Under which a data set has figures."""
-    return [b for b in run.backbones(dataset.name) if (dataset.name, b.name) in figures]
+def _backbones(run: FinishedRun, dataset: DatasetConfig, values: Values) -> list[BackboneConfig]:
+    """Returns the backbones under which a data set has values."""
+    return [b for b in run.backbones(dataset.name) if (dataset.name, b.name) in values]
 
 
 def _printed(dataset: str | None, name: str, backbones: Sequence[str | None]) -> float | None:
-    """The paper's figure, the mean over backbones; None where it lacks one of them."""
-    known = paper.tables()["noise_model"].get(dataset, {}).get(name, {})
-    found = [known.get(backbone) for backbone in backbones]
-    return None if None in found or not found else mean(found)
+    """Returns the paper's value, averaged over backbones; None if it lacks one of them."""
+    by_backbone = paper.tables()["noise_model"].get(dataset, {}).get(name, {})
+    values = [by_backbone.get(backbone) for backbone in backbones]
+    return None if None in values or not values else mean(values)
 
 
 def noise_models(unit: Unit) -> dict[str, NoiseFit]:
-    """The seven models of a unit's pair prompts, fitted to its raw scores and labels."""
+    """Fits the seven models of pair prompts to a unit's raw scores and labels."""
     columns, classes = pair_columns(unit.data.bank)
-    if len(columns) < LEAST_PAIRS:
+    if len(columns) < MIN_PAIRS:
         raise UserError(
-            f"The prompts of {unit.key[0]} hold {len(columns)} pairs such as 'A and B', of which "
-            f"the noise model is; take a run with {LEAST_PAIRS} or more."
+            f"The prompts of {unit.key[0]} contain {len(columns)} pairs such as 'A and B', but the "
+            f"noise model needs at least {MIN_PAIRS}; use a run with more pairs."
         )
     passes, stages = unit.passes(), unit.stages
-    stages.start(STAGE, sum(passes.images) * (MOST_PASSES + 1))
+    stages.start(STAGE, sum(passes.images) * (MAX_PASSES + 1))
     parts = passes.each(STAGE, partial(_pairs, unit.shards, columns, classes))
 
     def summed(work: Any, *arguments: Any) -> Any:
@@ -178,20 +181,20 @@ def noise_models(unit: Unit) -> dict[str, NoiseFit]:
         )
         return found
 
-    known = get_with_timeout(balance, passes.limit, "The first pass of the noise model")
-    fits = fit(one_pass, known, classes, len(unit.data.bank.classes), most_passes=MOST_PASSES)
-    stages.say(f"noise model  {max(found.passes for found in fits.values())} passes")
+    counted = get_with_timeout(balance, passes.limit, "The first pass of the noise model")
+    fits = fit(one_pass, counted, classes, len(unit.data.bank.classes), most_passes=MAX_PASSES)
+    stages.say(f"noise model  {max(model.passes for model in fits.values())} passes")
     return fits
 
 
 def pair_columns(bank: PromptBank) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The columns of the bank's "A and B" prompts (P,) and their classes (P, 2)."""
+    """Returns the columns of the bank's "A and B" prompts (P,) and their classes (P, 2)."""
     columns, classes = [], []
     for column, prompt in enumerate(bank.compound):
         if prompt.origin == "pair":
             i, j = prompt.class_ids
-            ways = (pair_prompt(bank.classes, *way).text for way in ((i, j), (j, i)))
-            if prompt.text in ways:
+            texts = (pair_prompt(bank.classes, *order).text for order in ((i, j), (j, i)))
+            if prompt.text in texts:
                 columns.append(column)
                 classes.append((i, j))
     return np.array(columns, dtype=np.int64), np.array(classes, dtype=np.int64).reshape(-1, 2)
@@ -207,7 +210,7 @@ def _balance(counts: CellCounts) -> Balance:
 def _pairs(
     shards: UnitShards, columns: NDArray[np.int64], classes: NDArray[np.int64], group: ShardGroup
 ) -> Pairs:
-    """The pair scores and labels of a group's labelled images."""
+    """Returns the pair scores and labels of a group's labelled images."""
     scores, labels = [], []
     for shard in group.shards:
         ids, stored = shards.scores(shard)

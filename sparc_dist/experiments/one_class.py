@@ -1,4 +1,4 @@
-"""histograms and examples: what the first and the second max do, seen in one class."""
+"""histograms and examples: what the first and the second max do for one class."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sparc_dist.pipeline.unit import Unit
 from sparc_dist.runs import DatasetLayout
 from sparc_dist.runs.tables import Cell, Table
 
-#: The paper's class; where a data set has none, the one that gains most.
-USUAL = "cat"
-SIDE = 300  # pixels of an example
+#: The paper's class; without it, the class that gains most is shown.
+DEFAULT_CLASS = "cat"
+SIDE = 300  # of an example image, in pixels
 
 
 def histograms(session: ExperimentSession) -> Result:
-    """Where the scores of images with and without a class lie."""
-    unit, index = _chosen(session)
+    """Returns the histograms of the scores of images with and without a class."""
+    unit, index = _selected(session)
     found, _ = session.contrast(unit, index)
     name = unit.data.bank.classes[index]
     rows: list[list[Cell]] = [
@@ -44,19 +44,19 @@ def histograms(session: ExperimentSession) -> Result:
     summary = Table(("score", "present", "absent", "overlap"), overlaps, digits=3)
     remarks = [
         f"Class {quoted(name)} of {' × '.join(unit.key)}; scores are debiased, in SD over images.",
-        "Overlap: the area that the two histograms share when each is scaled to 1.",
+        "Overlap: the area shared by the two histograms when each has area 1.",
     ]
     title = f"Scores of images with and without {quoted(name)}"
     return Result(title, table, _histograms_figure(found), remarks, summary)
 
 
 def examples(session: ExperimentSession) -> Result:
-    """The pair of images that the first max misorders and the second max puts right."""
-    unit, index = _chosen(session)
+    """Returns the pair of images that the first max misorders and the second max does not."""
+    unit, index = _selected(session)
     _, pair = session.contrast(unit, index)
     name, remarks = unit.data.bank.classes[index], [f"Unit {' × '.join(unit.key)}."]
     if pair is None:
-        remarks.append("The second max puts no pair right that the first max misorders.")
+        remarks.append("The second max corrects no pair that the first max misorders.")
     texts = [prompt.text for prompt in unit.data.bank.compound]
     rows: list[list[Cell]] = [
         [
@@ -79,27 +79,27 @@ def examples(session: ExperimentSession) -> Result:
     return Result(f"A pair of images for {quoted(name)}", Table(columns, rows, 2), figure, remarks)
 
 
-def _chosen(session: ExperimentSession) -> tuple[Unit, int]:
-    """The unit and the class to look at."""
-    unit = session.chosen()[0]
+def _selected(session: ExperimentSession) -> tuple[Unit, int]:
+    """Returns the unit and the index of the class to show."""
+    unit = session.selected_units()[0]
     bank, label = unit.data.bank, session.options.label
-    able = [i for i, columns in enumerate(bank.mentions) if len(columns) > 1]
+    usable = [i for i, columns in enumerate(bank.mentions) if len(columns) > 1]
     if label is not None and label not in bank.classes:
         raise UserError(
-            f"The data set {unit.key[0]} has no class {quoted(label)}; name one it has."
+            f"The data set {unit.key[0]} has no class {quoted(label)}; name one of its classes."
         )
-    if not able or (label is not None and bank.classes.index(label) not in able):
+    if not usable or (label is not None and bank.classes.index(label) not in usable):
         raise UserError(
             f"{'Every class' if label is None else quoted(label)} of {unit.key[0]} is mentioned by "
-            "fewer than two compound prompts, so there is no second max; take another."
+            "fewer than two compound prompts, so it has no second max; choose another."
         )
-    if label is not None or USUAL in [bank.classes[i] for i in able]:
-        return unit, bank.classes.index(label or USUAL)
+    if label is not None or DEFAULT_CLASS in [bank.classes[i] for i in usable]:
+        return unit, bank.classes.index(label or DEFAULT_CLASS)
     metrics = session.run.results.metrics[unit.key]
     before, after = (metrics[method]["AP"] for method in ("debiased", "sparc"))
-    known = [i for i in able if after[bank.classes[i]] is not None] or able
+    candidates = [i for i in usable if after[bank.classes[i]] is not None] or usable
     return unit, max(
-        known, key=lambda i: (after[bank.classes[i]] or 0) - (before[bank.classes[i]] or 0)
+        candidates, key=lambda i: (after[bank.classes[i]] or 0) - (before[bank.classes[i]] or 0)
     )
 
 
@@ -128,7 +128,7 @@ def _histograms_figure(found: Histograms) -> Figure:
 
 
 def _examples_figure(unit: Unit, pair: tuple[Example, Example] | None, texts: list[str]) -> Figure:
-    """Both images with their scores; where an image cannot be read, the scores alone."""
+    """Plots both images with their scores; only the scores if an image cannot be read."""
     figure = new_figure(7.0, 4.5)
     panels = figure.subplots(2, 2, height_ratios=(2.2, 1))
     panels[1][0].sharex(panels[1][1])
@@ -154,7 +154,7 @@ def _examples_figure(unit: Unit, pair: tuple[Example, Example] | None, texts: li
 
 
 def _pixels(dataset: DatasetLayout, example: Example) -> NDArray[np.uint8] | None:
-    """An example's image; None where it cannot be read."""
+    """Returns the image of an example; None if it cannot be read."""
     rows = storage.read_row_group(dataset.images, example.shard, ["image_id", "uri"]).to_pylist()
     (uri,) = (row["uri"] for row in rows if row["image_id"] == example.image_id)
     try:

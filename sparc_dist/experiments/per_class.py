@@ -15,17 +15,17 @@ COLUMNS = ("data set", "class", "ZSCLIP AP (%)", "debiased AP (%)", "SPARC AP (%
 
 
 def per_class(session: ExperimentSession) -> Result:
-    """From the metrics alone; the gain is SPARC's over ZSCLIP."""
+    """Returns the AP per class, from the metrics alone; the gain is SPARC minus ZSCLIP."""
     run = session.run
     rows = [row for dataset in run.datasets for row in _rows(run, dataset.name)]
     gains = [row[5] for row in rows if isinstance(row[5], float)]
-    risen = sum(gain > 0 for gain in gains)
-    remarks = [f"SPARC is above ZSCLIP in {risen} of {len(gains)} classes.", *run.remarks()]
-    return Result("AP of each class", Table(COLUMNS, rows), _figure(run, rows), remarks)
+    improved = sum(gain > 0 for gain in gains)
+    remarks = [f"SPARC is above ZSCLIP in {improved} of {len(gains)} classes.", *run.remarks()]
+    return Result("AP per class", Table(COLUMNS, rows), _figure(run, rows), remarks)
 
 
 def _rows(run: FinishedRun, dataset: str) -> list[list[Cell]]:
-    """The largest gain first; classes without a positive last."""
+    """Returns a data set's rows, largest gain first, classes without positives last."""
     metrics = [run.results.metrics[dataset, b.name] for b in run.backbones(dataset)]
     rows: list[list[Cell]] = []
     for name in metrics[0]["sparc"]["AP"]:
@@ -38,18 +38,19 @@ def _rows(run: FinishedRun, dataset: str) -> list[list[Cell]]:
 
 
 def _figure(run: FinishedRun, rows: list[list[Cell]]) -> Figure:
-    """ZSCLIP's AP and SPARC's of each class, a line between them; a panel a data set."""
+    """Plots the AP of ZSCLIP and SPARC per class, joined by a line; one panel per data set."""
     names = [dataset.name for dataset in run.datasets]
     parts = [[row for row in rows if row[0] == name and row[5] is not None] for name in names]
     widest = max(len(part) for part in parts)
     figure = new_figure(max(6.0, 0.16 * widest + 1.5), 3.2 * len(names))
     for axes, name, part in zip(np.ravel(figure.subplots(len(names))), names, parts, strict=True):
-        at = range(len(part))
+        positions = range(len(part))
         before, after = ([row[column] for row in part] for column in (2, 4))
-        axes.vlines(at, before, after, color=SHADES[1], linewidth=1)
-        axes.plot(at, before, "o", markerfacecolor="white", markeredgecolor="black", label="ZSCLIP")
-        axes.plot(at, after, "^", color="black", label="SPARC")
-        axes.set_xticks(at, [str(row[1]) for row in part], rotation=90, fontsize=7)
+        axes.vlines(positions, before, after, color=SHADES[1], linewidth=1)
+        white = {"markerfacecolor": "white", "markeredgecolor": "black"}
+        axes.plot(positions, before, "o", label="ZSCLIP", **white)
+        axes.plot(positions, after, "^", color="black", label="SPARC")
+        axes.set_xticks(positions, [str(row[1]) for row in part], rotation=90, fontsize=7)
         axes.set_ylabel("AP (%)")
         axes.set_xlabel("class, by gain")
         axes.set_title(name, fontsize=9)

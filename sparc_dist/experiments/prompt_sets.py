@@ -1,4 +1,4 @@
-"""The sets of compound prompts that ablations compare, made from a run's prompt bank."""
+"""The sets of compound prompts that ablations compare, built from a run's prompt bank."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ RANDOM_PER_CLASS, SEED = 30, 0
 
 
 def in_template(template: str) -> str:
-    """The name of the set of filtered pairs in a template."""
+    """Returns the name of the set of filtered pairs in a template."""
     return f"pairs with {template!r}"
 
 
 def prompts_of(name: str, bank: PromptBank) -> Sequence[CompoundPrompt]:
-    """The prompts of a set."""
+    """Returns the prompts of a set."""
     classes = bank.classes
     if name == STORED:
         return bank.compound
@@ -40,44 +40,44 @@ def prompts_of(name: str, bank: PromptBank) -> Sequence[CompoundPrompt]:
         return all_pairs(classes)
     if name == RANDOM:
         return random_prompts(classes, RANDOM_PER_CLASS, SEED)
-    # Whatever template the run asked in: the pairs are those classes, each pair once.
+    # Each pair of classes once, whatever template the run used.
     sets = dict.fromkeys(p.class_ids for p in bank.compound if p.origin == "pair")
     pairs = from_sets(classes, list(sets))
     templates = [word for word in TEMPLATES if name in (in_template(word), ALL_TEMPLATES)]
-    if templates == ["and not"]:  # the paper asks it beside "and", never alone
+    if templates == ["and not"]:  # the paper uses it together with "and", never alone
         templates = ["and", "and not"]
     return in_templates(classes, pairs, templates) if templates else pairs
 
 
 @dataclass
 class Columns:
-    """Where each prompt's scores stand: those of the run first, then those to be scored anew.
+    """The column of each prompt's scores: the run's prompts first, then the extra ones.
 
-    more: the prompts that no stored score answers.
+    extra: the prompts that the run has no scores of.
     """
 
     bank: PromptBank
-    more: list[CompoundPrompt] = field(default_factory=list)
+    extra: list[CompoundPrompt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._at = {prompt.text: i for i, prompt in enumerate(self.bank.compound)}
+        self._column = {prompt.text: i for i, prompt in enumerate(self.bank.compound)}
 
     def mentions(self, name: str) -> Mentions:
-        """For each class the columns of a set that mention it."""
+        """Returns for each class the columns of a set's prompts that mention it."""
         prompts = prompts_of(name, self.bank)
         for prompt in prompts:
-            if prompt.text not in self._at:
-                self._at[prompt.text] = len(self._at)
-                self.more.append(prompt)
-        numbers = np.array([self._at[prompt.text] for prompt in prompts], dtype=np.int64)
-        found = mentions_of([prompt.class_ids for prompt in prompts], len(self.bank.classes))
-        return [numbers[indices] for indices in found]
+            if prompt.text not in self._column:
+                self._column[prompt.text] = len(self._column)
+                self.extra.append(prompt)
+        columns = np.array([self._column[prompt.text] for prompt in prompts], dtype=np.int64)
+        mentions = mentions_of([prompt.class_ids for prompt in prompts], len(self.bank.classes))
+        return [columns[indices] for indices in mentions]
 
-    def has(self, name: str) -> bool:
-        """Whether there is any prompt in a set; the run's own may be empty."""
+    def is_available(self, name: str) -> bool:
+        """Whether a set has prompts; the run's own set is available even if empty."""
         return name == STORED or bool(prompts_of(name, self.bank))
 
     def is_stored(self, name: str) -> bool:
-        """Whether a set needs no text that the run has not asked about."""
-        known = {prompt.text for prompt in self.bank.compound}
-        return all(prompt.text in known for prompt in prompts_of(name, self.bank))
+        """Whether the run has scores of all prompts of a set."""
+        stored = {prompt.text for prompt in self.bank.compound}
+        return all(prompt.text in stored for prompt in prompts_of(name, self.bank))

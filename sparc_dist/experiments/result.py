@@ -1,4 +1,4 @@
-"""What an experiment found: a table, a figure, and what a reader must know beside them."""
+"""The result of an experiment: a table, a figure and remarks for the reader."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sparc_dist.runs.tables import Table
 
 @dataclass(frozen=True)
 class Result:
-    """What an experiment found.
+    """The result of an experiment.
 
-    table: all of it, for programs. summary: what of it a person reads; all when left out.
+    table: all values, for the CSV file. summary: the table for the page; ``table`` by default.
     """
 
     title: str
@@ -24,7 +24,7 @@ class Result:
     summary: Table | None = None
 
     def to_markdown(self, picture: str | None = None) -> str:
-        """A page; with the figure, where it lies at ``picture``."""
+        """Returns the page, with the figure at the URL ``picture`` if given."""
         remarks = "\n".join(f"- {remark}" for remark in self.remarks)
         table = (self.summary or self.table).to_markdown()
         page = f"# {self.title}\n\n{table}\n{remarks}\n"
@@ -32,11 +32,11 @@ class Result:
 
 
 def difference(ours: float | None, paper: float | None) -> float | None:
-    """Ours less the paper's, where both are known."""
+    """Returns ours minus the paper's; None if either is unknown."""
     return None if ours is None or paper is None else ours - paper
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Of the values that are known."""
+    """Returns the mean of the values that are not None."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -1,4 +1,4 @@
-"""Makes experiments on a finished run and writes their files."""
+"""Runs experiments on a finished run and writes their files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 def run_experiments(
     names: Sequence[str], url: str, options: Options
 ) -> Iterator[tuple[str, Result | str]]:
-    """Yields each experiment's name with its result, or with why it failed; the others go on."""
+    """Yields each experiment's name with its result, or with the reason why it failed."""
     configure_ray()
     run = open_run(url, any("labels" in EXPERIMENTS[name].needs for name in names))
     storage.check_access(url)
     with ExperimentSession(run, options, names) as session:
         for name in names:
             try:
-                result = EXPERIMENTS[name].make(session)
+                result = EXPERIMENTS[name].run(session)
                 _write(run.layout, name, result)
             except Exception as error:
                 log.debug("experiment failed", exc_info=error)
@@ -50,9 +50,9 @@ def _write(layout: RunLayout, name: str, result: Result) -> None:
 
 
 def _write_index(layout: RunLayout) -> None:
-    """Writes all experiments that were ever made on the run to one page.
+    """Writes the pages of all experiments on the run, including earlier ones, to one page.
 
-    The page is also the list of what to delete when the run is replaced.
+    When the run is replaced, the pictures on this page say which experiments to delete.
     """
     pages = [storage.read_if_exists(layout.experiment(name, "md")) for name in EXPERIMENTS]
     content = b"\n".join(page for page in pages if page is not None)

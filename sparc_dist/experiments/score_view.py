@@ -1,12 +1,13 @@
-"""Looks: how an experiment sees a unit's stored scores, with more prompts or other singletons.
+"""Score views: a unit's stored scores with extra prompts, or with another method's singletons.
 
-No image is looked at: prompts that were not asked about are scored with the stored embeddings.
+No image is read: extra prompts are scored with the stored image embeddings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,40 +28,40 @@ from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.runs import UnitShards
 from sparc_dist.simulation import ScoreModel, score_model
 
-#: Of more prompts the scores (rows, P') of some rows of a shard.
-MoreScores = Callable[[slice], NDArray[np.floating]]
+#: Returns the scores (rows, P') of P' extra prompts for some rows of a shard.
+RowScores = Callable[[slice], NDArray[np.floating]]
 
 
-class More(Protocol):
-    """Scores of prompts that the run did not ask about."""
+class ExtraPrompts(Protocol):
+    """Prompts that the run has no scores of."""
 
-    def of(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> MoreScores:
-        """Those of a shard, whose images' embeddings (n, d) are given."""
+    def scorer(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> RowScores:
+        """Returns the scorer of a shard with the image embeddings (n, d)."""
         ...
 
 
 @dataclass(frozen=True)
-class Rescored:
-    """From embeddings: those of the prompts are ``texts`` (P', d)."""
+class EmbeddedExtra:
+    """Extra prompts scored with embeddings. texts: (P', d), the embeddings of the prompts."""
 
     texts: NDArray[np.float32]
 
-    def of(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> MoreScores:
-        """One product of matrices."""
-        if not len(embedding):  # an empty shard does not tell how wide embeddings are
+    def scorer(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> RowScores:
+        """Returns the scorer of a shard: a matrix product."""
+        if not len(embedding):  # the embeddings of an empty shard have no width
             return lambda rows: np.zeros((0, len(self.texts)))
         return lambda rows: embedding[rows] @ self.texts.T
 
 
 @dataclass(frozen=True)
-class Redrawn:
-    """Of a simulation, which has no embeddings: drawn from labels, as its other scores are."""
+class SimulatedExtra:
+    """Extra prompts of a simulation: drawn from labels, because it has no embeddings."""
 
     model: ScoreModel
     prompts: Sequence[tuple[str, Sequence[int]]]
 
-    def of(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> MoreScores:
-        """What these prompts make of the same images, all of which a simulation has scored."""
+    def scorer(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> RowScores:
+        """Returns the scorer of a shard; a simulation has scores of all its images."""
         ids = storage.read_row_group(shards.dataset.images, shard, ["image_id"])["image_id"]
         labels = shards.labels(shard, ids.to_pylist())[1]
         drawn = self.model.more(shard, labels, self.prompts)
@@ -69,54 +70,53 @@ class Redrawn:
 
 @dataclass(frozen=True)
 class ScoreView:
-    """How the scores of a unit are looked at.
+    """A view of the scores of a unit.
 
-    more: scores of more compound prompts, which stand behind the stored ones.
-    plug_in: another method's scores in the place of the singleton's; an image that has none is
-    left out.
+    extra: compound prompts whose scores follow the stored ones. plug_in: another method's scores
+    in place of the singleton's; images without them are left out.
     """
 
-    more: More | None = None
+    extra: ExtraPrompts | None = None
     plug_in: PlugIn | None = None
 
     def slices(
         self, shards: UnitShards, shard: int, size: int
     ) -> Iterator[tuple[list[str], Scores]]:
-        """The ids and scores of a shard, some images at a time; at least once, maybe empty."""
-        ids, scores, more = self._shard(shards, shard)
+        """Yields ids and scores, ``size`` images at a time; one empty slice for an empty shard."""
+        ids, scores, extra_scores = self._shard(shards, shard)
         for start in range(0, max(len(ids), 1), size):
             rows = slice(start, start + size)
             names, part = ids[rows], scores[rows]
-            if more is not None:
-                compound = np.concatenate([part.compound, more(rows)], axis=1)
+            if extra_scores is not None:
+                compound = np.concatenate([part.compound, extra_scores(rows)], axis=1)
                 part = Scores(part.singleton, part.auxiliary, compound)
             if self.plug_in is not None:
-                known, own = self.plug_in.rows(names)
-                names = [name for name, there in zip(names, known, strict=True) if there]
-                part = Scores(own, part.auxiliary[known], part.compound[known])
+                scored, singleton = self.plug_in.rows(names)
+                names = list(compress(names, scored))
+                part = Scores(singleton, part.auxiliary[scored], part.compound[scored])
             yield names, part
 
-    def _shard(self, shards: UnitShards, shard: int) -> tuple[list[str], Scores, MoreScores | None]:
-        if self.more is None:
+    def _shard(self, shards: UnitShards, shard: int) -> tuple[list[str], Scores, RowScores | None]:
+        if self.extra is None:
             ids, scores = shards.scores(shard)
             return ids.to_pylist(), scores, None
         ids, scores, embedding = shards.embedded(shard)
-        return ids.to_pylist(), scores, self.more.of(shards, shard, embedding)
+        return ids.to_pylist(), scores, self.extra.scorer(shards, shard, embedding)
 
 
 def views_with(
     units: Sequence[Unit], prompts: Sequence[CompoundPrompt]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """References to view at a data set's units with more prompts, by backbone.
+    """Returns references to views of a data set's units with extra prompts, by backbone.
 
-    The second: of backbones whose text tower cannot be had, why; their view have no more prompts.
+    Also returns, by backbone, why the prompts could not be scored; those views are plain.
     """
     plain = share(ScoreView())
     views: dict[str, Any] = {unit.backbone.name: plain for unit in units}
     if not prompts:
         return views, {}
     scored = [unit for unit in units if unit.backbone.model != SIMULATED]
-    embedded = _embedded(scored, prompts)
+    embedded = _embed(scored, prompts)
     limit = units[0].config.resources.no_progress_seconds
     texts = get_with_timeout(embedded.texts, limit, "Fetching the prompts' embeddings")
     failures = dict(embedded.failures)
@@ -126,19 +126,20 @@ def views_with(
             continue
         try:
             if unit in scored:
-                unit.check_weights(embedded.loaded[name])  # they must have made the embeddings
-                more: More = Rescored(texts[name].compound)
+                # The stored image embeddings must come from the same weights.
+                unit.check_weights(embedded.loaded[name])
+                extra: ExtraPrompts = EmbeddedExtra(texts[name].compound)
             else:
-                asked = [(prompt.text, prompt.class_ids) for prompt in prompts]
-                more = Redrawn(score_model(unit.config.output, unit.data.config), asked)
-            views[name] = share(ScoreView(more))
+                pairs = [(prompt.text, prompt.class_ids) for prompt in prompts]
+                extra = SimulatedExtra(score_model(unit.config.output, unit.data.config), pairs)
+            views[name] = share(ScoreView(extra))
         except (UserError, OSError) as error:
             failures[name] = str(error)
     return views, failures
 
 
-def _embedded(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> EmbeddedPrompts:
-    """The text pass: prompts under each unit's backbone."""
+def _embed(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> EmbeddedPrompts:
+    """Embeds prompts with the text tower of each unit's backbone."""
     failures = {}
     if units:
         resources, backbones = units[0].config.resources, [unit.backbone for unit in units]
@@ -148,30 +149,30 @@ def _embedded(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> Embed
             scorers = plan_scorers(resources, capacity(), PROCESS_BYTES)
             bank = PromptBank((), tuple(prompts))
             return embed_prompts(backbones, bank, scorers, resources.no_progress_seconds)
-        except UserError as error:  # what needs no text pass goes on
+        except UserError as error:  # variants without extra prompts still work
             failures = {backbone.name: str(error) for backbone in backbones}
     return EmbeddedPrompts(share({}), {}, failures)
 
 
-def plugged_in(unit: Unit, url: str, method: MethodName) -> tuple[Any, int]:
-    """A reference to view at a unit with another method's scores, and how many images have them.
+def plug_in_view(unit: Unit, url: str, method: MethodName) -> tuple[Any, int]:
+    """Returns a reference to a view with another method's scores, and the number of its images.
 
-    The file is read on a worker: its matrix may be large.
+    The file is read on a worker because its matrix may be large.
     """
     limit = unit.config.resources.no_progress_seconds
     task = remote(_read_plug_in, returns=2)
-    view, found = task.remote(unit.shards, unit.data.bank.classes, url, method)
-    return view, get_with_timeout(found, limit, f"Reading {url}")
+    view, images = task.remote(unit.shards, unit.data.bank.classes, url, method)
+    return view, get_with_timeout(images, limit, f"Reading {url}")
 
 
 def _read_plug_in(
     shards: UnitShards, classes: Sequence[str], url: str, method: MethodName
 ) -> tuple[ScoreView, int]:
     plug_in = prepared(read_plug_in(url, classes), method)
-    # All at once: that two images of different shards are given one row shows only here.
+    # All ids at once: this also finds images of different shards that match the same row.
     ids = storage.read_table(shards.dataset.images, ["image_id"])["image_id"].to_pylist()
-    known, scores = plug_in.rows(ids)
+    scored, scores = plug_in.rows(ids)
     if not len(scores):
         raise none_found(plug_in, ids)
-    found = [name for name, there in zip(ids, known, strict=True) if there]
-    return ScoreView(plug_in=PlugIn(found, scores, plug_in.url)), len(found)
+    names = list(compress(ids, scored))
+    return ScoreView(plug_in=PlugIn(names, scores, plug_in.url)), len(names)

@@ -1,7 +1,6 @@
-"""The session: a run's units on Ray, where experiments get what they compare.
+"""The experiment session: gives experiments access to a run's units on Ray.
 
-It opens a cluster when the first experiment asks for one, and does for all experiments together
-what several of them need.
+It opens a cluster when the first experiment needs one, and shares work between experiments.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose.
+    """The user's options.
 
-    label: the class to look at. scores, method: another method's scores and which it is.
+    label: the class to show. scores, method: the file of another method's scores, and its name.
     """
 
     dataset: str | None = None
@@ -47,12 +46,12 @@ class Options:
 
 @dataclass
 class ExperimentSession:
-    """A run, what the user chose, and which experiments are to be made."""
+    """A run, the user's options and the names of the experiments to run."""
 
     run: FinishedRun
     options: Options
     names: Sequence[str]
-    _open: ExitStack = field(default_factory=ExitStack)
+    _stack: ExitStack = field(default_factory=ExitStack)
     _units: dict[UnitKey, Unit] | None = None
     _aps: tuple[Aps, list[str]] | Exception | None = None
     _contrasts: dict[tuple[UnitKey, int], tuple[Histograms, tuple[Example, Example] | None]] = (
@@ -63,18 +62,18 @@ class ExperimentSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._stack.close()
 
     @property
     def units(self) -> dict[UnitKey, Unit]:
-        """The run's finished units, on a cluster that is there as long as the session."""
+        """The run's finished units, on a cluster that stays open until the session ends."""
         if self._units is None:
             from sparc_dist.pipeline.cluster import cluster
             from sparc_dist.pipeline.prepare import prepare
             from sparc_dist.pipeline.unit import Unit
 
             config = self.run.config
-            self._open.enter_context(cluster(config.resources))
+            self._stack.enter_context(cluster(config.resources))
             units = {}
             for dataset in self.run.datasets:
                 layout = self.run.layout.dataset(dataset.name)
@@ -85,42 +84,43 @@ class ExperimentSession:
             self._units = units
         return self._units
 
-    def of_each(
+    def for_each(
         self, units: Iterable[Unit], work: Callable[[Unit], T]
     ) -> tuple[dict[UnitKey, T], list[str]]:
-        """What work gives of each unit, and remarks on those that failed; not all of them may."""
-        found: dict[UnitKey, T] = {}
+        """Returns ``work(unit)`` for each unit, and remarks on failures; raises if all fail."""
+        results: dict[UnitKey, T] = {}
         failures: dict[UnitKey, Exception] = {}
         for unit in units:
             try:
-                found[unit.key] = work(unit)
+                results[unit.key] = work(unit)
             except Exception as error:
                 log.debug("unit failed", exc_info=error)
                 failures[unit.key] = error
-        if failures and not found:
+        if failures and not results:
             raise next(iter(failures.values()))
-        return found, [
+        return results, [
             f"{' × '.join(key)} is left out: {explain(e)}" for key, e in failures.items()
         ]
 
-    def chosen(self) -> list[Unit]:
-        """The units of the data set and backbone that the user named; all, where none is named."""
-        wanted = (self.options.dataset, self.options.backbone)
-        found = [
+    def selected_units(self) -> list[Unit]:
+        """Returns the units of the data set and backbone that the user named; all by default."""
+        dataset, backbone = self.options.dataset, self.options.backbone
+        selected = [
             unit
             for key, unit in self.units.items()
-            if all(want in (None, has) for want, has in zip(wanted, key, strict=True))
+            if dataset in (None, key[0]) and backbone in (None, key[1])
         ]
-        if not found:
-            there = ", ".join(" × ".join(key) for key in self.units)
+        if not selected:
+            available = ", ".join(" × ".join(key) for key in self.units)
             raise UserError(
-                f"The run has no finished and labelled unit {wanted[0] or 'of any data set'} × "
-                f"{wanted[1] or 'any backbone'}; there is {there}."
+                "No finished and labelled unit of the run matches "
+                f"{dataset or 'any data set'} × {backbone or 'any backbone'}; choose one of: "
+                f"{available}."
             )
-        return found
+        return selected
 
     def ablations(self) -> tuple[Aps, list[str]]:
-        """The AP of every variant of the ablations that are to be made, and remarks."""
+        """Returns the APs of all variants of the ablations to run, and remarks; computed once."""
         if self._aps is None:
             variants = {
                 condition.variant: None
@@ -130,14 +130,14 @@ class ExperimentSession:
             }
             try:
                 self._aps = self._evaluate(list(variants))
-            except Exception as error:  # of all ablations, which need not each try again
+            except Exception as error:  # kept, so that the other ablations do not try again
                 self._aps = error
         if isinstance(self._aps, Exception):
             raise self._aps
         return self._aps
 
     def contrast(self, unit: Unit, index: int) -> tuple[Histograms, tuple[Example, Example] | None]:
-        """Of a class of a unit; looked at once, however many ask."""
+        """Returns the contrast of a class of a unit; computed once."""
         from sparc_dist.experiments.contrast import contrast
 
         if (unit.key, index) not in self._contrasts:
@@ -153,33 +153,33 @@ class ExperimentSession:
         for dataset in self.run.datasets:
             units = [unit for key, unit in self.units.items() if key[0] == dataset.name]
             columns = Columns(units[0].data.bank)
-            possible = [variant for variant in variants if columns.has(variant.prompts)]
-            remarks += _on_prompts(dataset, len(possible) < len(variants))
+            possible = [v for v in variants if columns.is_available(v.prompts)]
+            remarks += _prompt_remarks(dataset, len(possible) < len(variants))
             mentions = {name: columns.mentions(name) for name in _sets(possible)}
-            views, failures = views_with(units, columns.more)
+            views, failures = views_with(units, columns.extra)
             for unit in units:
-                able = possible
+                usable = possible
                 if reason := failures.get(unit.key[1]):
-                    able = [variant for variant in possible if columns.is_stored(variant.prompts)]
+                    usable = [v for v in possible if columns.is_stored(v.prompts)]
                     remarks.append(
-                        f"{' × '.join(unit.key)}: prompts that the run did not ask about could "
-                        f"not be scored: {reason}"
+                        f"{' × '.join(unit.key)}: prompts that are not the run's own could not be "
+                        f"scored: {reason}"
                     )
-                known = Variants(tuple(able), {name: mentions[name] for name in _sets(able)})
-                work[unit.key] = partial(evaluate_variants, variants=known, view=views[unit.key[1]])
-        aps, failed = self.of_each(self.units.values(), lambda unit: work[unit.key](unit))
+                used = Variants(tuple(usable), {name: mentions[name] for name in _sets(usable)})
+                work[unit.key] = partial(evaluate_variants, variants=used, view=views[unit.key[1]])
+        aps, failed = self.for_each(self.units.values(), lambda unit: work[unit.key](unit))
         return aps, remarks + failed
 
 
-def _on_prompts(dataset: DatasetConfig, lacking: bool) -> Iterator[str]:
-    """What to know of the prompts that stand for the paper's co-occurring ones."""
+def _prompt_remarks(dataset: DatasetConfig, lacks_pairs: bool) -> Iterator[str]:
+    """Yields remarks on how a data set's prompts differ from the paper's co-occurring prompts."""
     source = dataset.prompts.source
     if source in ("all-pairs", "random", "none"):
-        yield f"{dataset.name}: its co-occurring prompts are the run's own, of source: {source}."
-    if lacking:
-        yield f"{dataset.name}: the run's prompts hold no pair, so rows of pairs are empty."
+        yield f"{dataset.name}: the co-occurring prompts are the run's own, with source: {source}."
+    if lacks_pairs:
+        yield f"{dataset.name}: the run's prompts contain no pairs, so the rows of pairs are empty."
 
 
 def _sets(variants: Iterable[Variant]) -> list[str]:
-    """The sets of prompts that variants need, each once."""
+    """Returns the names of the prompt sets that variants need, without duplicates."""
     return list(dict.fromkeys(variant.prompts for variant in variants))

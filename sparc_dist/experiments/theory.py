@@ -1,4 +1,4 @@
-"""theory: when the second max wins more often than the first, as Theorems 1 and 2 have it."""
+"""theory: when the second max wins more often than the first, by Theorems 1 and 2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparc_dist.theory.theorems import (
 )
 
 M = range(2, 61)
-SIMULATED = (2, 4, 8, 16, 32, 60)
+SIMULATED = (2, 4, 8, 16, 32, 60)  # values of m
 DRAWN = 50_000  # pairs of images
 COLUMNS = (
     *("ν", "m", "Pr(W1)", "Pr(W2)", "difference"),
@@ -31,21 +31,21 @@ COLUMNS = (
 
 
 def theory(session: ExperimentSession) -> Result:
-    """The paper's example; it needs nothing of the run but a place to lie."""
+    """Returns the paper's example; uses nothing of the run."""
     table = Table(COLUMNS, [row for setting in EXAMPLES for row in _rows(setting)], digits=4)
     points: list[list[Cell]] = []
     for setting in EXAMPLES:
-        found = bounds(setting)
-        points.append([setting.nu, crossing(setting), found.first, found.second, found.guaranteed])
+        bound = bounds(setting)
+        points.append([setting.nu, crossing(setting), bound.first, bound.second, bound.guaranteed])
     columns = ("ν", "second max wins from m =", "first bound", "second bound", "guaranteed above")
     remarks = [
         "ρ = 0.15, q = 0.01, π(1,0) = 0.55², π(0,1) = 0.45², the others 0.55 · 0.45; a class is "
         "hidden or spuriously seen with probability ν.",
         "γ is (1 − q′) / (1 − ρ′); the paper prints q without its prime.",
-        f"The CSV has the difference for every m, beside exact enumeration up to "
-        f"{LARGEST_ENUMERATED} and a simulation of {DRAWN:,} pairs.",
+        f"The CSV has the difference for every m, with exact enumeration up to "
+        f"{LARGEST_ENUMERATED} and a simulation of {DRAWN:,} pairs of images.",
     ]
-    title = "Second max against first max, in theory"
+    title = "Second max compared with first max, in theory"
     return Result(title, table, _figure(), remarks, Table(columns, points, digits=2))
 
 
@@ -61,8 +61,8 @@ def _rows(setting: Setting) -> list[list[Cell]]:
             moments = simulated(setting, m, DRAWN, rng)
             drawn = float(moments.mean[2])
             error = float(moments.sd[2] / np.sqrt(moments.count))
-        apart = float(win_rate_difference(setting, m))
-        rows.append([setting.nu, m, first, second, apart, exact, drawn, error])
+        gap = float(win_rate_difference(setting, m))
+        rows.append([setting.nu, m, first, second, gap, exact, drawn, error])
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Variants on Ray: every way to fuse a unit's scores in the same four passes over them."""
+"""Evaluates variants on Ray: all of them in the same four passes over a unit's scores."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.runs import UnitShards
 
-#: Images at a time: all variants together make many final scores of each.
+#: Images per slice; small, because each has final scores under all variants.
 ROWS = 512
-#: Slices whose final scores, and nothing else, are kept to be ranked together.
+#: Slices whose final scores are ranked together.
 SLICES = 8
 
 
 def evaluate_variants(
     unit: Unit, variants: Variants, view: Any
 ) -> dict[Variant, list[float | None]]:
-    """The AP of every class under every variant. view: a reference to ``ScoreView``.
+    """Returns the AP of every class under every variant. view: a reference to a ``ScoreView``.
 
     A worker holds the scores of all positives under all variants: 4 bytes × labels × variants.
     """
     passes, watch, shards = unit.passes(), unit.stages, unit.shards
-    shared = (share(variants), view)  # once, and not with every task
+    shared = (share(variants), view)  # sent once, not with every task
     moments = passes.merged("variant_moments", watch, partial(_moments, shards), *shared)
     scatters = passes.merged(
         "variant_scatters", watch, partial(_scatters, shards), *shared, moments
@@ -67,7 +67,7 @@ def _scatters(
 
 @dataclass(frozen=True)
 class _Fitted:
-    """What it takes to give the labelled images of a group their final scores."""
+    """Fitted variants, which compute the final scores of the labelled images of a group."""
 
     shards: UnitShards
     variants: Variants
@@ -76,9 +76,9 @@ class _Fitted:
     weights: list[list[Floats]]
 
     def final(self, group: ShardGroup) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-        """Final scores and labels (n, variants · N), of many slices at a time.
+        """Yields final scores and labels (n, variants · N) of several slices at a time.
 
-        What is then done with them takes as long for few images as for many.
+        The ranking that follows takes almost the same time for few images as for many.
         """
         for parts in chunks(self._slices(group), SLICES):
             scores, labels = zip(*parts, strict=True)
@@ -108,7 +108,7 @@ def _reached(shards: UnitShards, group: ShardGroup, *counted: Any) -> Reached:
 def _slices(
     shards: UnitShards, group: ShardGroup, view: ScoreView
 ) -> Iterator[tuple[int, list[str], Scores]]:
-    """(shard, ids, scores) of some images at a time."""
+    """Yields (shard, ids, scores) of up to ``ROWS`` images at a time."""
     for shard in group.shards:
         for ids, scores in view.slices(shards, shard, ROWS):
             yield shard, ids, scores

@@ -1,6 +1,6 @@
-"""Scores that others made: matrices, the authors' pickles, plug-in methods, and fusing them.
+"""Scores from elsewhere: score matrices, the authors' pickles, plug-in methods, and ``fuse``.
 
-Belongs here: reading and checking such files, and ``fuse``, the reduce in memory. Does not: runs on
+Belongs here: reading and checking such files, and fusing them in memory. Does not: runs on
 Ray (``pipeline``). Uses: ``prompts``, ``runs``, ``images``, ``config``, ``storage``, ``core``,
 ``errors``.
 """

@@ -1,4 +1,4 @@
-"""Fuse score matrices that already exist: the reduce without images, models or a cluster."""
+"""Fuses existing score matrices: the reduce phase without images, models or a cluster."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sparc_dist.runs import METHODS
 from sparc_dist.runs.fusion_file import write_fusion
 from sparc_dist.runs.shards import final_table
 
-SLICE = 4096  # images at a time, so that float64 copies stay small beside the matrices
+SLICE = 4096  # images at a time, so that float64 copies stay small
 
 
 def fuse(
     matrices: Matrices, method: Method, out: str, empty_class: EmptyClass = "skip"
 ) -> dict[str, Any] | None:
-    """Write fusion.json, final.parquet and, with labels, metrics.json; gives the metrics."""
+    """Writes fusion.json, final.parquet and, with labels, metrics.json; returns the metrics."""
     fusion = fit(slices(matrices.scores), matrices.bank.mentions, method)
     parts = [(part.singleton, *fusion.final(part)) for part in slices(matrices.scores)()]
     columns = [np.concatenate(rows).astype(np.float32) for rows in zip(*parts, strict=True)]
@@ -39,7 +39,7 @@ def fuse(
     write_fusion(storage.join(out, "fusion.json"), fusion, bank.classes, bank.sha256)
     storage.write_table(storage.join(out, "final.parquet"), table)
     if matrices.labels is None:
-        storage.delete(storage.join(out, "metrics.json"))  # of other scores, fused here earlier
+        storage.delete(storage.join(out, "metrics.json"))  # from other scores fused here earlier
         return None
     metrics: dict[str, Any] = {}
     for name, scores in zip(METHODS, columns, strict=True):
@@ -56,5 +56,5 @@ def fuse(
 
 
 def slices(scores: Scores) -> Callable[[], Iterator[Scores]]:
-    """The matrices in slices of images, as often as asked."""
+    """Returns a function that iterates over the matrices in slices of images."""
     return lambda: (scores[start : start + SLICE] for start in range(0, len(scores), SLICE))

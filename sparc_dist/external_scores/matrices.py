@@ -1,6 +1,6 @@
-"""Score matrices that already exist: NPZ with JSON, or the pickles the authors publish.
+"""Existing score matrices: NPZ with JSON, or the pickles that the authors publish.
 
-What does not fit together is refused in a sentence, before anything is computed.
+Files that do not fit together fail with an error before anything is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.external_scores.plain_pickle import load_plain
 from sparc_dist.prompts import ClassMatcher, CompoundPrompt, PromptBank
 
-#: Names in the authors' COCO files that differ from the classes' own.
+#: Names in the authors' COCO files that differ from the class names.
 ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
 #: Final scores are written as float32.
 LARGEST = np.finfo(np.float32).max
@@ -30,7 +30,10 @@ LARGEST = np.finfo(np.float32).max
 
 @dataclass(frozen=True)
 class Matrices:
-    """Scores of M images with all that fusing them takes; labels (M, N) are optional."""
+    """The scores of M images and what is needed to fuse them.
+
+    ids: the M image ids. labels: (M, N), or None if unknown.
+    """
 
     ids: Sequence[str]
     scores: Scores
@@ -39,7 +42,11 @@ class Matrices:
 
 
 def read_npz(scores_url: str, prompts_url: str) -> Matrices:
-    """Arrays singleton, auxiliary, compound, optional labels and image_ids; classes, prompts."""
+    """Reads an NPZ file of scores and a JSON file of prompts.
+
+    The NPZ file has the arrays singleton, auxiliary, compound and optionally labels and image_ids;
+    the JSON file has classes and prompts.
+    """
     arrays = read_archive(scores_url)
     for name in ("singleton", "auxiliary", "compound"):
         if name not in arrays:
@@ -54,7 +61,7 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
     ids = texts_of(arrays.get("image_ids", np.arange(images)), "image_ids", scores_url)
     if len(ids) != images:
         raise UserError(
-            f"{scores_url}: there are {len(ids)} `image_ids` for {images} images; give one each."
+            f"{scores_url}: {len(ids)} `image_ids` for {images} images; use one per image."
         )
     return _checked(
         scores_url,
@@ -66,7 +73,7 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
 
 
 def read_authors(folder: str, dataset: str, backbone: str) -> Matrices:
-    """The authors' two pickles of a data set and backbone; class names as in their label file."""
+    """Reads the authors' two pickles of a data set and backbone."""
     stem = f"{dataset}_test"
     singles_url = storage.join(folder, f"{stem}_baseline_zsclip_cossims_{backbone}_ensemble_80.pkl")
     both_url = storage.join(folder, f"{stem}_simple_single_and_compound_cossims_{backbone}.pkl")
@@ -78,9 +85,9 @@ def read_authors(folder: str, dataset: str, backbone: str) -> Matrices:
     classes = singles["classnames"]
     width = len(classes)
     if list(singles["impaths"]) != list(both["impaths"]):
-        raise UserError(f"{both_url} lists other images than {singles_url}; take a matching pair.")
+        raise UserError(f"{both_url} lists other images than {singles_url}; use a matching pair.")
     if not np.array_equal(singles["gts"], both["gts"]):
-        raise UserError(f"{both_url} has other labels than {singles_url}; take a matching pair.")
+        raise UserError(f"{both_url} has other labels than {singles_url}; use a matching pair.")
     _check_same_classes(classes, texts[:width], both_url)
     aliases = ALIASES if dataset.upper().startswith("COCO") else {}
     names = [aliases.get(name, name) for name in classes]
@@ -104,7 +111,7 @@ def bank_of(
     where: str,
     aliases: Mapping[str, str] | None = None,
 ) -> PromptBank:
-    """A bank of given prompts; each must mention a class."""
+    """Returns the bank of given prompts; raises UserError if one mentions no class."""
     try:
         check_classes(classes)
     except ValueError as error:
@@ -122,7 +129,7 @@ def bank_of(
 
 
 def _checked(where: str, ids: list[str], scores: Scores, bank: PromptBank, labels: Any) -> Matrices:
-    """The matrices, if they fit each other and hold numbers only."""
+    """Returns the matrices; raises UserError if shapes do not match or values are not finite."""
     images, classes = len(ids), len(bank.classes)
     expected = {
         "singleton": (scores.singleton, classes),
@@ -141,38 +148,38 @@ def _checked(where: str, ids: list[str], scores: Scores, bank: PromptBank, label
         check_finite(values, name, where)
     _check_utf8([*ids, *bank.classes, *(prompt.text for prompt in bank.compound)], where)
     if not images:
-        raise UserError(f"{where} holds no image; there is nothing to fuse.")
+        raise UserError(f"{where} contains no images; there is nothing to fuse.")
     if labels is not None and not np.isin(labels, (-1, 0, 1)).all():
         raise UserError(f"{where}: `labels` must be 1 for present and 0 or -1 for absent.")
-    check_differ(ids, where)
+    check_unique(ids, where)
     return Matrices(ids, scores, bank, None if labels is None else np.asarray(labels) > 0)
 
 
 def _check_utf8(texts: Sequence[str], where: str) -> None:
-    """No half of a character may be among them, as JSON and pickles can spell."""
+    """Raises UserError for half of a surrogate pair, which JSON and pickles can contain."""
     for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise UserError(f"{where}: {quoted(text)} is no text in Unicode; correct it.") from None
+            raise UserError(f"{where}: {quoted(text)} is not valid Unicode; correct it.") from None
 
 
 def texts_of(names: Any, field: str, where: str) -> list[str]:
-    """Ids or class names, given as an array or a list of texts or whole numbers."""
+    """Returns ids or class names, given as an array or a list of texts or integers."""
     try:
-        given = np.ravel(names).tolist() if isinstance(names, np.ndarray) else names
-        if not isinstance(given, list) or not all(isinstance(n, str | bytes | int) for n in given):
+        items = np.ravel(names).tolist() if isinstance(names, np.ndarray) else names
+        if not isinstance(items, list) or not all(isinstance(n, str | bytes | int) for n in items):
             raise ValueError
-        return [name.decode() if isinstance(name, bytes) else str(name) for name in given]
-    except (ValueError, SystemError):  # of numbers that are no character
-        raise UserError(f"{where}: `{field}` are no texts; write them anew.") from None
+        return [name.decode() if isinstance(name, bytes) else str(name) for name in items]
+    except (ValueError, SystemError):  # raised for code points that do not exist
+        raise UserError(f"{where}: `{field}` must be texts or integers; correct it.") from None
 
 
 def matrix(array: Any, name: str, where: str) -> NDArray[Any]:
-    """The array, if it is a matrix of numbers."""
+    """Returns the array; raises UserError if it is not a matrix of numbers."""
     try:
         values = np.asarray(array)
-    except (ValueError, OverflowError, RecursionError):  # lists within lists that are no rows
+    except (ValueError, OverflowError, RecursionError):  # nested lists of different lengths
         values = np.empty(0)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         raise UserError(f"{where}: `{name}` must be a matrix of numbers, images × prompts.")
@@ -180,25 +187,25 @@ def matrix(array: Any, name: str, where: str) -> NDArray[Any]:
 
 
 def check_finite(values: NDArray[Any], name: str, where: str) -> None:
-    """Every one of ``values`` (M, N) must be a number that a float32 can hold."""
-    # Not isfinite, which makes a copy; and of NaN no comparison holds.
+    """Raises UserError if ``values`` (M, N) are not all finite float32 numbers."""
+    # isfinite would make a copy; comparisons with NaN are false.
     if values.size and not (values.min() >= -LARGEST and values.max() <= LARGEST):
         row, column = np.argwhere(~((values >= -LARGEST) & (values <= LARGEST)))[0]
         raise UserError(
-            f"{where}: `{name}` holds {values[row, column]} at row {row}, column {column}; "
-            "every score must be a finite number that a float32 can hold."
+            f"{where}: `{name}` is {values[row, column]} at row {row}, column {column}; every "
+            "score must be a finite number within the range of float32."
         )
 
 
-def check_differ(ids: Sequence[str], where: str) -> None:
-    """No image id may stand twice."""
+def check_unique(ids: Sequence[str], where: str) -> None:
+    """Raises UserError if an image id is duplicate."""
     if len(set(ids)) < len(ids):
-        twice = Counter(ids).most_common(1)[0][0]
-        raise UserError(f"{where}: the image id {quoted(twice)} stands twice; make them differ.")
+        duplicate = Counter(ids).most_common(1)[0][0]
+        raise UserError(f"{where}: duplicate image id {quoted(duplicate)}; make the ids unique.")
 
 
 def _check_same_classes(classes: Any, auxiliary: Any, where: str) -> None:
-    """The auxiliary prompts must be the classes, in the same order, in some known spelling."""
+    """Raises UserError if the auxiliary prompts are not the classes in the same order."""
     ours, theirs = ([letters(ALIASES.get(n, n)) for n in names] for names in (classes, auxiliary))
     if ours != theirs:
         raise UserError(f"{where}: its first {len(classes)} prompts are not the class names.")
@@ -207,7 +214,7 @@ def _check_same_classes(classes: Any, auxiliary: Any, where: str) -> None:
 def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
     value = read_pickle(url)
     if any(key not in value for key in keys):
-        raise UserError(f"{url} must hold a dict with {', '.join(keys)}.")
+        raise UserError(f"{url} must contain a dict with {', '.join(keys)}.")
     for key in set(keys) - {"cossims", "gts"}:
         if not isinstance(value[key], list) or not all(isinstance(v, str) for v in value[key]):
             raise UserError(f"{url}: `{key}` must be a list of texts.")
@@ -215,28 +222,28 @@ def _authors_pickle(url: str, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def read_pickle(url: str) -> dict[Any, Any]:
-    """The dict in a pickle of plain arrays."""
+    """Returns the dict in a pickle of plain arrays."""
     content = read_content(url)
     try:
         value = load_plain(content)
-    except Exception as error:  # damaged pickles raise nearly anything
+    except Exception as error:  # damaged pickles raise many types of errors
         raise UserError(
             f"{url} is not a pickle of plain arrays and was not read ({one_line(error, 200)}); "
             "write it from NumPy arrays, lists and texts only."
         ) from None
     if not isinstance(value, dict):
-        raise UserError(f"{url} must hold a dict of arrays and lists; write one.")
+        raise UserError(f"{url} must contain a dict of arrays and lists; write one.")
     return value
 
 
 def read_archive(url: str) -> dict[str, NDArray[Any]]:
-    """The arrays of an NPZ file by name."""
+    """Returns the arrays of an NPZ file by name."""
     content = read_content(url)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except Exception:  # damaged archives raise nearly anything
-        raise UserError(f"{url} is not an NPZ file of plain arrays; write it anew.") from None
+    except Exception:  # damaged archives raise many types of errors
+        raise UserError(f"{url} is not an NPZ file of plain arrays; write it again.") from None
 
 
 def _json(url: str) -> dict[str, Any]:
@@ -245,12 +252,12 @@ def _json(url: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise UserError(f"{url} is not valid JSON; correct it.") from None
     if not isinstance(value, dict):
-        raise UserError(f"{url} must hold an object with `classes` and `prompts`.")
+        raise UserError(f"{url} must contain an object with `classes` and `prompts`.")
     return value
 
 
 def read_content(url: str) -> bytes:
-    """The bytes of a file that must be there."""
+    """Returns the bytes of a file; raises UserError if it does not exist."""
     try:
         return storage.read_bytes(url)
     except FileNotFoundError:

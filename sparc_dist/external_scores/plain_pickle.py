@@ -1,9 +1,8 @@
-"""Pickles from strangers: NumPy arrays and plain containers, and nothing that could do harm.
+"""Reads untrusted pickles: NumPy arrays and plain containers only.
 
-A pickle is a program that calls what it names. Here a name gives one of the few stand-ins below,
-whatever the pickle hoped for; even NumPy's own constructors are not handed out, because with
-made-up arguments they read memory that is not theirs. Real arrays are built at the end, from
-checked parts.
+A pickle is a program that can call any function by name. Here every name resolves to one of the
+few stand-ins below. Not even NumPy's constructors are available, because with crafted arguments
+they read arbitrary memory. Real arrays are built at the end, from checked parts.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ import numpy as np
 
 
 def load_plain(content: bytes) -> Any:
-    """The value in a pickle; raises pickle.UnpicklingError for anything that is not plain."""
+    """Returns the value in a pickle; raises UnpicklingError for anything that is not plain."""
     _check_memo(content)
     return _finished(_Unpickler(io.BytesIO(content)).load(), {})
 
 
 def _check_memo(content: bytes) -> None:
-    """Refuse a place in the memo far beyond what was written: the memo would fill all memory."""
+    """Rejects a memo index beyond the number of opcodes: the memo would fill all memory."""
     for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= number:
             raise pickle.UnpicklingError(f"it remembers a value as number {argument}")
 
 
 class _DType:
-    """A number or text type such as f8; no objects, no fields."""
+    """The stand-in of a number or text type such as f8; no objects, no fields."""
 
     def __init__(self, code: str, align: object = False, copy: object = False) -> None:
         if not isinstance(code, str) or not re.fullmatch(r"[biufSU][0-9]{1,6}", code):
@@ -47,7 +46,7 @@ class _DType:
 
 
 class _Array:
-    """The parts of an array."""
+    """The stand-in of an array: its parts."""
 
     def __init__(self, *_: object) -> None:
         self.parts: tuple[Any, ...] | None = None
@@ -70,20 +69,20 @@ class _Array:
             raise pickle.UnpicklingError("an array is not made of plain bytes")
         if order not in ("C", "F"):
             raise pickle.UnpicklingError(f"an array has the order {order!r}")
-        # Checks the length against the shape, and copies.
+        # reshape checks the length against the shape.
         return np.frombuffer(bytes(content), dtype.real()).reshape(shape, order=order).copy()
 
 
 class _Function:
-    """Something that a pickle can call and not change, as it could a function's attributes."""
+    """A function that a pickle can call, but whose attributes it cannot change."""
 
-    __slots__ = ("_does",)
+    __slots__ = ("_function",)
 
-    def __init__(self, does: Callable[..., Any]) -> None:
-        self._does = does
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._does(*arguments)
+        return self._function(*arguments)
 
     def __setstate__(self, state: Any) -> None:
         raise pickle.UnpicklingError("it changes a function")
@@ -95,14 +94,14 @@ def _scalar(dtype: Any, content: Any) -> Any:
 
 
 def _latin1(text: Any, encoding: Any) -> bytes:
-    """How old protocols write bytes."""
+    """Returns bytes that old protocols write as text."""
     if encoding != "latin1" or not isinstance(text, str):
         raise pickle.UnpicklingError("it converts texts")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
-    """How old protocols write no bytes."""
+    """Returns the empty bytes, which old protocols write as a call."""
     return b""
 
 
@@ -120,26 +119,26 @@ for _core in ("numpy.core", "numpy._core"):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """A stand-in, or an end."""
+        """Returns a stand-in; raises UnpicklingError for any other name."""
         if (module, name) not in _STAND_INS:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}")
         return _STAND_INS[module, name]
 
 
-def _finished(value: Any, known: dict[int, Any]) -> Any:
-    """The value with real arrays in place of their parts; ``known``: what is finished, by id."""
-    if id(value) not in known:
-        known[id(value)] = _finish(value, known)
-    return known[id(value)]
+def _finished(value: Any, done: dict[int, Any]) -> Any:
+    """Returns the value with real arrays; ``done``: the results so far, by id."""
+    if id(value) not in done:
+        done[id(value)] = _finish(value, done)
+    return done[id(value)]
 
 
-def _finish(value: Any, known: dict[int, Any]) -> Any:
+def _finish(value: Any, done: dict[int, Any]) -> Any:
     if isinstance(value, _Array | _DType):
         return value.real()
     if isinstance(value, dict):
-        return {_finished(key, known): _finished(item, known) for key, item in value.items()}
+        return {_finished(key, done): _finished(item, done) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return type(value)(_finished(item, known) for item in value)
+        return type(value)(_finished(item, done) for item in value)
     if isinstance(value, type | _Function):
-        raise pickle.UnpicklingError("it holds a function")
+        raise pickle.UnpicklingError("it contains a function")
     return value

@@ -1,8 +1,8 @@
-"""Images: bytes from storage, decoded to squares of uint8 RGB; a bad file is a reason, not a crash.
+"""Images: bytes from storage, decoded to squares of uint8 RGB; a bad file never crashes a run.
 
 Belongs here: which files are images, reading a shard's files, decoding. Does not: which images a
 data set has (``datasets``). Uses: ``storage``, ``errors``. Import ``decoding`` and ``reading`` by
-name: they load Pillow.
+name, because they load Pillow.
 """
 
 from sparc_dist.images.formats import SUFFIXES

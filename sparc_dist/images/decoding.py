@@ -1,7 +1,7 @@
-"""Images: bytes of any usual format in, a square of uint8 RGB out.
+"""Decoding: bytes of any common image format in, a square of uint8 RGB out.
 
-A picture is shown to the model as a person would see it: upright, transparent parts on white,
-16-bit values scaled and not clipped.
+The model sees a picture as a person would: upright, transparent parts on white, 16-bit values
+scaled rather than clipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from sparc_dist.images.formats import FORMATS
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
 
-_TURNS = {
+#: How to turn an image upright, by its EXIF orientation.
+_TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -35,29 +36,29 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_QUIET = threading.Lock()
+_STDERR_LOCK = threading.Lock()
 
 
 class BadImage(Exception):
-    """An image that cannot be read, with the reason for the error table."""
+    """An image cannot be read; the text is the reason for the error table."""
 
 
 def decode(content: bytes, size: int) -> NDArray[np.uint8]:
-    """The image as (size, size, 3) uint8 RGB, resized to a square (bicubic, no crop)."""
+    """Returns the image as (size, size, 3) uint8 RGB, resized to a square (bicubic, no crop)."""
     (square,) = squares(content, [size])
     return square
 
 
 def squares(content: bytes, sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
-    """The same at several sizes, each resized from the whole image, which is decoded once."""
+    """Returns the same at several sizes, each resized from the full image, decoded once."""
     if not content:
         raise BadImage("the file is empty")
     try:
         with warnings.catch_warnings():
-            # Pillow warns of odd metadata; the pixels decide whether an image is good.
+            # Pillow warns about odd metadata, but only the pixels decide whether an image is good.
             warnings.simplefilter("ignore")
             _configure_pillow()
-            with Image.open(io.BytesIO(content), formats=_known_formats()) as image:
+            with Image.open(io.BytesIO(content), formats=_supported_formats()) as image:
                 rgb = _load(image)
                 return [_resized(rgb, size) for size in sizes]
     except BadImage:
@@ -82,33 +83,33 @@ def _load(image: Image.Image) -> Image.Image:
 
 
 def _tile_size(image: Image.Image) -> tuple[int, int]:
-    """The size of a TIFF's tiles, which may be larger than the image and are held as a whole."""
+    """Returns the size of a TIFF's tiles, which may exceed the image and are loaded whole."""
     if not isinstance(image, TiffImageFile):
         return 0, 0
     width, height = (image.tag_v2.get(tag, 0) for tag in (TILEWIDTH, TILELENGTH))
     if not isinstance(width, int) or not isinstance(height, int):
-        raise BadImage("the size of its tiles is no number")
+        raise BadImage("its tile size is not a number")
     return width, height
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF says; EXIF that cannot be read turns nothing.
+    """Returns the image turned as its EXIF says; EXIF that cannot be read is ignored.
 
-    Not by ImageOps.exif_transpose, which also writes the EXIF anew: one odd tag of a camera's
-    makes that fail, and the image would stay as it lies.
+    Does not use ImageOps.exif_transpose, which also rewrites the EXIF: one odd tag from a camera
+    makes that fail, and the image would not be turned.
     """
     try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        transpose = _TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:
         return image
-    return image if turn is None else image.transpose(turn)
+    return image if transpose is None else image.transpose(transpose)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         return _scale_integers(image)
     if image.mode == "F":
-        raise BadImage("floating-point pixels have no agreed brightness; convert it to 8 bits")
+        raise BadImage("floating-point pixels have no standard range; convert it to 8 bits")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, "white")
@@ -117,46 +118,46 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _scale_integers(image: Image.Image) -> Image.Image:
-    """16-bit grey (Pillow's modes I;16 and I) to 8 bits: Pillow's own conversion would clip."""
+    """Returns 16-bit grey (modes I;16 and I) as 8 bits; Pillow's own conversion would clip."""
     values = np.asarray(image).astype(np.int64)
     if values.size and (values.min() < 0 or values.max() > 65535):
-        raise BadImage("integer pixels beyond 16 bits have no agreed brightness")
+        raise BadImage("integer pixels beyond 16 bits have no standard range")
     return Image.fromarray((values // 257).astype(np.uint8)).convert("RGB")
 
 
 def _reason(error: Exception) -> str:
-    """One line, without an address in memory that would differ from run to run."""
+    """Returns one line without memory addresses, which would differ from run to run."""
     text = one_line(error)
     return text if " at 0x" not in text else type(error).__name__
 
 
 @cache
 def _configure_pillow() -> None:
-    """Replaces Pillow's own limit and log: ours is MAX_PIXELS, and reasons go into errors/."""
+    """Turns off Pillow's own limit and log: MAX_PIXELS is the limit, and errors/ the log."""
     Image.MAX_IMAGE_PIXELS = None
     logging.getLogger("PIL").setLevel(logging.CRITICAL + 1)
 
 
-def _known_formats() -> list[str]:
-    """Those of FORMATS that this Pillow was built with."""
+def _supported_formats() -> list[str]:
+    """Returns those of FORMATS that this Pillow was built with."""
     Image.init()
     return [name for name in FORMATS if name in Image.OPEN]
 
 
 @contextmanager
 def _quiet_libtiff() -> Iterator[None]:
-    """Keeps libtiff, which says what is wrong past Python, from writing to standard error."""
-    with _QUIET:
+    """Keeps libtiff, which does not go through Python, from writing to standard error."""
+    with _STDERR_LOCK:
         try:
-            kept = os.dup(2)
-        except OSError:  # there is none
+            stderr = os.dup(2)
+        except OSError:  # standard error is closed
             yield
             return
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(nowhere)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(devnull)
+            os.close(stderr)

@@ -1,11 +1,11 @@
-"""Which files are images: by the ending of a name, and by what is in them."""
+"""Which files are images: by the suffix of their name, and by their content."""
 
-#: The endings of files that are taken for images.
+#: The suffixes of files that are taken for images.
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
-#: The formats that are tried on a file, whatever its name. Left out: PostScript, a program that
-#: Pillow would have Ghostscript run; icons, whose true size shows only when it is too late; and
-#: formats in which nobody keeps photos.
+#: The formats that are tried on a file, whatever its name. Left out: PostScript, which Pillow would
+#: pass to Ghostscript to execute; icons, whose true size is known only after decoding; and formats
+#: that nobody uses for photos.
 FORMATS = (
     "JPEG",
     "PNG",

@@ -1,4 +1,4 @@
-"""A shard's images: bytes from storage, decoded once to every size that a backbone wants."""
+"""A shard's images: bytes from storage, decoded once to every size that a backbone needs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sparc_dist import storage
 from sparc_dist.images.decoding import BadImage, squares
 from sparc_dist.storage import BadUrl, NoBucket, StorageError, is_remote, is_web, without_secrets
 
-READERS = 8  # threads that wait for the bytes of a shard's images
+READERS = 8  # threads that read the files of a shard
 
 
 @dataclass(frozen=True)
 class Pixels:
     """The decoded images of a shard.
 
-    squares: (n, S, S, 3) uint8 RGB for every size S, of the n images that could be read; errors:
-    image_id, uri and error of the others.
+    ids: image_id of the n images that could be read. squares: (n, S, S, 3) uint8 RGB for every
+    size S. errors: image_id, uri and error of the others.
     """
 
     ids: list[str]
@@ -32,8 +32,8 @@ class Pixels:
 
 
 def decode_shard(rows: Sequence[Mapping[str, str]], sizes: Sequence[int]) -> Pixels:
-    """Read and decode ``rows`` of image_id and uri; what cannot be read becomes an error."""
-    good: list[str] = []
+    """Reads and decodes ``rows`` of image_id and uri; unreadable images become errors."""
+    ids: list[str] = []
     errors: list[dict[str, str]] = []
     pixels = {size: np.empty((len(rows), size, size, 3), dtype=np.uint8) for size in sizes}
     contents = _read_ahead([row["uri"] for row in rows])
@@ -43,16 +43,16 @@ def decode_shard(rows: Sequence[Mapping[str, str]], sizes: Sequence[int]) -> Pix
                 if isinstance(content, BadImage):
                     raise content
                 for size, square in zip(sizes, squares(content, sizes), strict=True):
-                    pixels[size][len(good)] = square
-                good.append(row["image_id"])
+                    pixels[size][len(ids)] = square
+                ids.append(row["image_id"])
             except BadImage as error:
                 uri = without_secrets(row["uri"])
                 errors.append({**row, "uri": uri, "error": str(error)})
-    return Pixels(good, {size: rows[: len(good)] for size, rows in pixels.items()}, errors)
+    return Pixels(ids, {size: rows[: len(ids)] for size, rows in pixels.items()}, errors)
 
 
 def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
-    """The bytes of each file, in order; some are read ahead, never all."""
+    """Yields the bytes of each file in order; reads some files ahead, never all."""
     with ThreadPoolExecutor(READERS) as readers:
         ahead = deque(readers.submit(_read, uri) for uri in uris[: 2 * READERS])
         for uri in [*uris[2 * READERS :], *[None] * len(ahead)]:
@@ -63,10 +63,10 @@ def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
 
 
 def _read(uri: str) -> bytes | BadImage:
-    """A file's bytes; what keeps us from them is said in the error table.
+    """Returns a file's bytes, or the reason for the error table if it cannot be read.
 
-    A store that does not answer is not the image's fault: the shard fails, to be done again when
-    it does. On the web, where any host may be gone for good, it is.
+    A store that does not answer is not the image's fault: the shard fails and is scored later. On
+    the web, where any host may disappear, it is an error of the image.
     """
     try:
         return storage.read_bytes(uri)
@@ -75,7 +75,7 @@ def _read(uri: str) -> bytes | BadImage:
     except NoBucket:
         return BadImage("there is no such bucket")
     except BadUrl:
-        return BadImage("its URL cannot name a file")
+        return BadImage("its URL does not name a file")
     except PermissionError:
         also = ", or there is no such file" if is_remote(uri) else ""
         return BadImage(f"reading it was refused{also}")
@@ -83,5 +83,5 @@ def _read(uri: str) -> bytes | BadImage:
         if is_web(uri):
             return BadImage("its host does not answer")
         raise
-    except (OSError, ValueError) as error:  # on any name that may stand in a manifest
+    except (OSError, ValueError) as error:  # a manifest may contain any name
         return BadImage(f"cannot be read: {type(error).__name__}")

@@ -1,4 +1,4 @@
-"""Ray itself: join the cluster we are on, or start a small one; what it has for scoring."""
+"""The cluster: join a running Ray or start a small one, and find out what it has."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from sparc_dist.errors import UserError
 from sparc_dist.planning import Capacity
 from sparc_dist.storage import FORWARDED
 
-SECONDS_TO_ANSWER = 10
-SECONDS_BETWEEN_LOOKS = 2
+CONNECT_SECONDS = 10
+POLL_SECONDS = 2
 
 
 @contextmanager
 def cluster(resources: ResourcesConfig) -> Iterator[None]:
-    """A Ray to work on. One that runs already is left running."""
+    """Provides a Ray to work on. A Ray that was already running keeps running."""
     if ray.is_initialized():
         yield
         return
-    # Nothing but our own lines on the screen: workers' logs are in Ray's session folder.
+    # Only our own lines reach the screen; workers' logs are in Ray's session folder.
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
     with _silent_stderr():
         if os.environ.get("RAY_ADDRESS"):
             _join(quiet)
         else:
-            # "local": not one that happens to run on this machine, for whatever purpose.
+            # "local": never join a Ray that happens to run on this machine.
             ray.init("local", num_cpus=resources.cpus, include_dashboard=False, **quiet)
     try:
         yield
@@ -47,48 +47,49 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
 
 
 def _join(quiet: dict[str, Any]) -> None:
-    """Join a running cluster. Its workers are told where the store is; keys are their own."""
-    # What the job was submitted with reaches its workers anyway, and Ray takes nothing twice.
+    """Joins a running cluster. Forwards the store's address to its workers, but no keys."""
+    # A job's own variables reach its workers anyway, and Ray rejects a variable set twice.
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
-    given = (job.get("runtime_env") or {}).get("env_vars") or {}
-    known = {name: os.environ[name] for name in {*FORWARDED} - {*given} if os.environ.get(name)}
+    job_variables = (job.get("runtime_env") or {}).get("env_vars") or {}
+    missing = {*FORWARDED} - {*job_variables}
+    forwarded = {name: os.environ[name] for name in missing if os.environ.get(name)}
     address = os.environ["RAY_ADDRESS"]
     try:
-        _knock(address)
+        _check_reachable(address)
     except OSError as error:
         raise UserError(
-            f"There is no Ray to join at RAY_ADDRESS={address} ({type(error).__name__}); start "
-            "it, correct the address, or unset it to start a small one here."
+            f"No Ray answers at RAY_ADDRESS={address} ({type(error).__name__}); start it, correct "
+            "the address, or unset it to start a small Ray here."
         ) from None
     try:
-        ray.init(runtime_env={"env_vars": known} if known else None, **quiet)
+        ray.init(runtime_env={"env_vars": forwarded} if forwarded else None, **quiet)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         raise UserError(
-            f"What answers at RAY_ADDRESS={address} cannot be joined ({type(error).__name__}); if "
-            "it is a Ray that asks for a token, set RAY_AUTH_MODE=token and put its token into "
-            "~/.ray/auth_token; else correct the address."
+            f"The Ray at RAY_ADDRESS={address} cannot be joined ({type(error).__name__}); if it "
+            "uses token authentication, set RAY_AUTH_MODE=token and put its token into "
+            "~/.ray/auth_token; otherwise correct the address."
         ) from None
 
 
-def _knock(address: str) -> None:
-    """Whether anyone answers at ``host:port``: Ray itself would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raises OSError if nothing listens at ``host:port``: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), SECONDS_TO_ANSWER).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Nothing that C++ says on standard error; Python's exceptions come through."""
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Drops what C++ code writes to standard error; Python exceptions still propagate."""
+    stderr = os.dup(2)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(devnull, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(nowhere)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(devnull)
+        os.close(stderr)
 
 
 def address() -> str:
@@ -97,10 +98,10 @@ def address() -> str:
 
 
 def capacity() -> Capacity:
-    """What the cluster has now."""
-    has = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    # A head without CPUs, which only keeps the books, decodes and scores nothing.
-    working = [node for node in has if node.get("CPU") or node.get("GPU")]
+    """Returns what the cluster has now."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    # A head without CPUs only manages the cluster; it decodes and scores nothing.
+    working = [node for node in nodes if node.get("CPU") or node.get("GPU")]
 
     def total(name: str) -> float:
         return float(sum(node.get(name, 0.0) for node in working))
@@ -116,57 +117,59 @@ def capacity() -> Capacity:
 
 @contextmanager
 def request_workers(resources: ResourcesConfig) -> Iterator[Capacity]:
-    """What there is to plan with: what the cluster has, or will have because we ask for it.
+    """Provides the capacity to plan with: what the cluster has, or will have on our request.
 
-    An autoscaling cluster may start without a single worker. Once one of each kind has come the
-    work can begin; the others join it. A Ray of our own does not grow.
+    An autoscaling cluster may start without a single worker. Work begins when one worker of each
+    kind has arrived; the others join later. A Ray that we started ourselves does not grow.
     """
     wanted = Capacity(resources.cpus or 0, resources.gpus or 0, 0, 0)
-    has = capacity()
-    enough = has.cpus >= wanted.cpus and has.gpus >= wanted.gpus
+    current = capacity()
+    enough = current.cpus >= wanted.cpus and current.gpus >= wanted.gpus
     if enough or not os.environ.get("RAY_ADDRESS"):
-        yield has
+        yield current
         return
-    over = Event()
-    asking = Thread(target=_ask, args=(wanted, over), daemon=True)
-    asking.start()
+    stop = Event()
+    requests = Thread(target=_keep_requesting, args=(wanted, stop), daemon=True)
+    requests.start()
     try:
         _wait_for_workers(wanted, resources.no_progress_seconds)
         yield scaled_capacity(capacity(), wanted)
     finally:
-        over.set()
-        asking.join()
+        stop.set()
+        requests.join()
 
 
-def _ask(wanted: Capacity, over: Event) -> None:
-    """Ask again and again: a Ray Data that an earlier job left overwrites what is asked for."""
-    while not over.is_set():
+def _keep_requesting(wanted: Capacity, stop: Event) -> None:
+    """Repeats the request: Ray Data's coordinator, which outlives its job, overwrites it."""
+    while not stop.is_set():
         request_resources(int(wanted.cpus), [{"GPU": 1}] * int(wanted.gpus))
-        over.wait(SECONDS_BETWEEN_LOOKS)
+        stop.wait(POLL_SECONDS)
     request_resources(0, [])
 
 
-def scaled_capacity(has: Capacity, wanted: Capacity) -> Capacity:
-    """What there will be once all that is wanted has come, in nodes like those that are there."""
-    cpus, gpus = max(has.cpus, wanted.cpus), max(has.gpus, wanted.gpus)
-    times = max(cpus / has.cpus if has.cpus else 1, gpus / has.gpus if has.gpus else 1)
-    nodes = round(times * has.nodes)
-    return Capacity(cpus, gpus, times * has.memory, times * has.object_store, nodes)
+def scaled_capacity(current: Capacity, wanted: Capacity) -> Capacity:
+    """Returns the capacity once all that is wanted has arrived, in nodes like the current ones."""
+    cpus, gpus = max(current.cpus, wanted.cpus), max(current.gpus, wanted.gpus)
+    factor = max(
+        cpus / current.cpus if current.cpus else 1, gpus / current.gpus if current.gpus else 1
+    )
+    nodes = round(factor * current.nodes)
+    return Capacity(cpus, gpus, factor * current.memory, factor * current.object_store, nodes)
 
 
 def _wait_for_workers(wanted: Capacity, limit: float) -> None:
     end = time.monotonic() + limit
     print("Waiting for the cluster to start its workers …", file=sys.stderr, flush=True)
-    while not _has_begun(has := capacity(), wanted):
+    while not _has_one_of_each(current := capacity(), wanted):
         if time.monotonic() > end:
             raise UserError(
                 f"resources asks for {wanted.cpus:g} CPUs and {wanted.gpus:g} GPUs; the cluster "
-                f"has {has.cpus:g} and {has.gpus:g}, and no more came in "
-                f"resources.no_progress_seconds ({limit:g} s). Ask for less, or see why its "
+                f"has {current.cpus:g} and {current.gpus:g}, and no more arrived within "
+                f"resources.no_progress_seconds ({limit:g} s). Ask for less, or find out why its "
                 "autoscaler starts none."
             )
-        time.sleep(SECONDS_BETWEEN_LOOKS)
+        time.sleep(POLL_SECONDS)
 
 
-def _has_begun(has: Capacity, wanted: Capacity) -> bool:
-    return has.cpus >= min(1, wanted.cpus) and has.gpus >= min(1, wanted.gpus)
+def _has_one_of_each(current: Capacity, wanted: Capacity) -> bool:
+    return current.cpus >= min(1, wanted.cpus) and current.gpus >= min(1, wanted.gpus)

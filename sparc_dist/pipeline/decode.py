@@ -18,14 +18,14 @@ from sparc_dist.storage import retries
 
 @dataclass(frozen=True)
 class DecodeShard:
-    """Manifest → bytes → uint8 squares at the sizes that the row's backbones want."""
+    """Reads and decodes a shard's images to uint8 squares at the sizes its backbones need."""
 
     dataset: DatasetLayout
     sizes: Mapping[str, int]
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row {shard, backbones} to the same with image_ids, pixels, errors and so on."""
+        """Turns one row {shard, backbones} into one with image_ids, pixels and errors."""
         start, before = time.perf_counter(), retries()
         (row,) = batch.to_pylist()
         rows = storage.read_row_group(self.dataset.images, row["shard"], ["image_id", "uri"])

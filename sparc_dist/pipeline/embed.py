@@ -1,4 +1,4 @@
-"""The text tower: the prompt bank in each backbone's space, once."""
+"""The text pass: embeds the prompt bank with each backbone, once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparc_dist.prompts import PromptBank, TextEmbeddings
 
 @dataclass(frozen=True)
 class Loaded:
-    """What is known of a backbone once it has been loaded."""
+    """Facts about a backbone that are known once it has been loaded."""
 
     image_size: int
     weights_sha256: str
@@ -28,7 +28,7 @@ class Loaded:
 class EmbeddedPrompts:
     """A prompt bank under several backbones.
 
-    texts: a reference to {backbone: TextEmbeddings}. failures: of backbones that have none.
+    texts: a reference to {backbone: TextEmbeddings}. failures: why other backbones have none.
     """
 
     texts: Any
@@ -39,10 +39,9 @@ class EmbeddedPrompts:
 def embed_prompts(
     backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers, limit: float
 ) -> EmbeddedPrompts:
-    """Run the text towers, on as many workers as there are scorers, on devices like theirs."""
-    # Declared with its GPUs, not by options(): only so does Ray end the worker after the task
-    # and with it the memory that the model held on the GPU. And a machine with GPUs may declare
-    # no CPU.
+    """Runs the text towers on as many workers as there are scorers, on devices like theirs."""
+    # The GPUs are declared here and not with options(): only then does Ray end the worker after
+    # the task, and so free the GPU memory that the model held. A GPU machine may declare no CPU.
     cpus = 0 if scorers.gpus else 1
     task = ray.remote(num_cpus=cpus, num_gpus=scorers.gpus)(_embed_prompts)
     workers = min(scorers.actors, len(backbones))
@@ -51,12 +50,12 @@ def embed_prompts(
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
     for job in jobs:
-        own, told = get_with_timeout(job, limit, what)
-        texts |= own
-        facts |= told
+        embedded, loaded = get_with_timeout(job, limit, what)
+        texts |= embedded
+        facts |= loaded
     return EmbeddedPrompts(
-        # Kept by the driver, some megabytes: with a lost node they would have to be made again, on
-        # a GPU that a scorer holds while it waits for them.
+        # The driver keeps these megabytes: if a node that held them were lost, they would have to be
+        # computed again, on a GPU that a scorer holds while it waits for them.
         ray.put(texts),
         {name: fact for name, fact in facts.items() if isinstance(fact, Loaded)},
         {name: fact for name, fact in facts.items() if isinstance(fact, str)},
@@ -66,7 +65,7 @@ def embed_prompts(
 def _embed_prompts(
     backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers
 ) -> tuple[dict[str, TextEmbeddings], dict[str, Loaded | str]]:
-    """One backbone after the other, so that a worker holds one at a time."""
+    """Embeds with one backbone after the other, so that a worker holds one at a time."""
     # Here and not above: the driver does not load torch.
     from sparc_dist.backbones.devices import pick_device
     from sparc_dist.backbones.models import Backbone
@@ -81,6 +80,6 @@ def _embed_prompts(
             facts[config.name] = Loaded(
                 backbone.image_size, backbone.weights_sha256(), backbone.device.type
             )
-        except Exception as error:  # what is wrong with one is not the others' fault
+        except Exception as error:  # one backbone's error must not fail the others
             facts[config.name] = explain(error, f"Backbone {config.name}")
     return texts, facts

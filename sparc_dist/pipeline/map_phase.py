@@ -20,7 +20,7 @@ from sparc_dist.runs import DatasetLayout
 
 @dataclass(frozen=True)
 class ShardOutcome:
-    """What became of a shard: the backbones under which it is done, and why not under others.
+    """What became of a shard: the backbones it was scored with, and why others failed.
 
     errors: the number of its images that could not be read.
     """
@@ -32,7 +32,7 @@ class ShardOutcome:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ShardOutcome:
-        """From the last row of the map phase."""
+        """Reads a row that the map phase returns."""
         if row.get("failure") is not None:
             return cls(row["shard"], [], dict.fromkeys(row["backbones"], row["failure"]), 0)
         failures = {each["backbone"]: each["failure"] for each in row["failures"]}
@@ -41,9 +41,9 @@ class ShardOutcome:
 
 @dataclass(frozen=True)
 class MapPhase:
-    """What it takes to score a data set's shards under a group of backbones.
+    """Everything needed to score a data set's shards with a group of backbones.
 
-    sizes and targets: by the name of the backbone. texts: as embed_prompts gives them.
+    sizes and targets: by the name of the backbone. texts: as embed_prompts returns them.
     """
 
     dataset: DatasetLayout
@@ -56,7 +56,7 @@ class MapPhase:
     def run(
         self, todo: Mapping[int, Sequence[str]], scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
-        """Score the shards ``todo``, each under the backbones it names, as they are done."""
+        """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
         _configure(limit)
         rows = [{"shard": shard, "backbones": list(names)} for shard, names in todo.items()]
         data = ray.data.from_items(rows, override_num_blocks=len(rows))
@@ -71,8 +71,8 @@ class MapPhase:
             ScoreShard,
             fn_constructor_args=(self.backbones, self.texts, self.batch_size, scorers),
             compute=ray.data.ActorPoolStrategy(size=min(scorers.actors, len(rows))),
-            # A scorer's threads are its own affair: reserving CPUs for it as well would leave
-            # none for decoding on small machines, and the pipeline would stand still.
+            # A scorer manages its own threads: reserving CPUs for it as well would leave none for
+            # decoding on small machines, and the pipeline would stall.
             num_cpus=0,
             num_gpus=scorers.gpus,
             **one,
@@ -83,12 +83,12 @@ class MapPhase:
 
 
 def _configure(limit: float) -> None:
-    """Ray Data without its own bars and chatter, and with an end to every wait."""
+    """Turns off Ray Data's own progress bars and logs, and limits every wait."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.execution_no_progress_timeout_s = float(limit)
-    # A shard is one row and must stay one, however large.
+    # A shard is one row and must stay one block, however large.
     context.target_max_block_size = None
-    # What it logs as an error it also raises, and that is told in a sentence.
+    # What Ray Data logs as an error it also raises, and we report that.
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""What Ray's metrics tell of a run, for Prometheus; Ray puts "ray_" before each name."""
+"""Metrics of a run for Prometheus, through Ray, which prefixes each name with "ray_"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STAGE = ("dataset", "backbone", "stage")
 
 
 class Metrics:
-    """Counters and gauges of all units, told apart by their tags."""
+    """Counters and gauges of all units, distinguished by their tags."""
 
     def __init__(self) -> None:
         self._images = Counter(
@@ -30,7 +30,7 @@ class Metrics:
         )
 
     def count(self, tags: Mapping[str, str], images: int, seconds: float, total: int) -> None:
-        """``images`` more are done, ``total`` since the stage began ``seconds`` ago."""
+        """Counts ``images`` more as done, ``total`` since the stage began ``seconds`` ago."""
         if images:
             self._images.inc(images, dict(tags))
         self._seconds.set(seconds, dict(tags))
@@ -38,12 +38,12 @@ class Metrics:
             self._rate.set(total / seconds, dict(tags))
 
     def count_errors(self, tags: Mapping[str, str], images: int) -> None:
-        """So many images could not be read."""
+        """Counts images that could not be read."""
         if images:
             self._errors.inc(images, dict(tags))
 
 
 @cache
 def metrics() -> Metrics:
-    """Those of this process, made when Ray runs."""
+    """Returns the metrics of this process; Ray must be running."""
     return Metrics()

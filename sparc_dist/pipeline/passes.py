@@ -1,7 +1,7 @@
-"""Passes over a unit's shards on Ray: a look at every shard, and the sum of what it showed.
+"""Passes over a unit's shards on Ray: every shard is read, and the states of all are summed.
 
-A pass is a task per group of neighbouring shards. Groups, and the tree in which their states are
-merged, depend on the number of shards alone, so the result does not depend on who worked. The
+A pass is one task per group of neighbouring shards. The groups, and the tree in which their states
+are merged, depend only on the number of shards, so the result does not depend on the workers. The
 driver holds references only; a worker holds one shard and one state.
 """
 
@@ -36,7 +36,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class ShardGroup:
-    """Neighbouring shards. key: a hash of all that decides its states."""
+    """Neighbouring shards. key: a hash of everything that decides their states."""
 
     number: int
     shards: range
@@ -45,11 +45,11 @@ class ShardGroup:
 
 @dataclass
 class Passes:
-    """What it takes to look at every shard of a unit.
+    """Runs passes over the shards of a unit.
 
     images: the number of scored images of each shard. limit: seconds without progress after which
-    it gives up. key: a hash of all that decides a state, where states are kept. retries: how often
-    a store had to be asked again.
+    a pass fails. key: a hash of everything that decides a state, where states are kept. retries:
+    how many storage requests had to be repeated.
     """
 
     images: Sequence[int]
@@ -58,7 +58,7 @@ class Passes:
     retries: int = 0
 
     def merged(self, stage: str, watch: Watch, work: Callable[..., Any], *arguments: Any) -> Any:
-        """``work(group, *arguments)`` on every group, merged with ``+``: a reference to the sum."""
+        """Runs ``work(group, *arguments)`` on every group; returns a reference to the sum."""
         watch.start(stage, sum(self.images))
         return self.merged_over(self.groups(), stage, watch, work, *arguments)
 
@@ -70,7 +70,7 @@ class Passes:
         work: Callable[..., Any],
         *arguments: Any,
     ) -> Any:
-        """The same of ``work(part, *arguments)``, where each group has its part."""
+        """Like ``merged``, with ``work(part, *arguments)`` on the part of each group."""
         task, merge = remote(_do, returns=2), remote(_merge)
         jobs = [task.remote(work, part, *arguments) for part in parts]
         sizes = {
@@ -84,12 +84,12 @@ class Passes:
         while len(states) > 1:
             chunks = [states[i : i + FAN_IN] for i in range(0, len(states), FAN_IN)]
             states = [merge.remote(*chunk) for chunk in chunks]
-        # Here the sum is waited for without bringing it to the driver.
+        # Wait for the sum without fetching it to the driver.
         get_with_timeout(remote(_exists).remote(states[0]), self.limit, f"Merging {stage}")
         return states[0]
 
     def each(self, stage: str, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``work(group, *arguments)`` on every group: references to the results, in order."""
+        """Runs ``work(group, *arguments)`` on every group; returns references to the results."""
         task = remote(_call)
         jobs = [task.remote(work, group, *arguments) for group in self.groups()]
         for _ in self._finished(list(jobs), stage):
@@ -97,14 +97,14 @@ class Passes:
         return jobs
 
     def groups(self) -> list[ShardGroup]:
-        """The groups of its shards."""
+        """Returns the groups of the shards."""
         return [
             ShardGroup(number, shards, f"{self.key}:{shards.start}:{shards.stop}")
             for number, shards in enumerate(shard_groups(len(self.images)))
         ]
 
     def _finished(self, waiting: list[Any], stage: str) -> Iterator[Any]:
-        """The references as they come to an end; none is left behind when one fails."""
+        """Yields the references as they finish; cancels the others when one fails."""
         try:
             while waiting:
                 done, waiting = ray.wait(waiting, timeout=self.limit)
@@ -113,7 +113,7 @@ class Passes:
                 yield done[0]
         finally:
             if waiting:
-                # Only what still runs: to cancel a task whose reply is on its way ends the driver.
+                # Only tasks that still run: Ray aborts the driver on a task whose reply is on its way.
                 for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[1]:
                     ray.cancel(reference)
 
@@ -129,12 +129,12 @@ def share(value: Any) -> Any:
 
 
 def total(states: Iterable[Any]) -> Any:
-    """The sum of states, each made only when the one before has been added."""
+    """Returns the sum of states; each is created only after the previous one was added."""
     return reduce(add, states)
 
 
 def _do(work: Callable[..., Any], part: Any, *arguments: Any) -> tuple[Any, int]:
-    """The state of a group, and how often a store was retried."""
+    """Returns the state of a group and the number of repeated storage requests."""
     before = retries()
     state = work(part, *arguments)
     return state, retries() - before

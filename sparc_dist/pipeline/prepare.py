@@ -1,4 +1,4 @@
-"""Before any model: a data set's images and prompts, written to the run."""
+"""Preparation: writes a data set's images and prompts to the run, before any model is loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparc_dist.runs import DatasetLayout
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set that is ready to be scored. ``sizes``: the number of images of each shard."""
+    """A data set that is ready to be scored. sizes: the number of images of each shard."""
 
     config: DatasetConfig
     layout: DatasetLayout
@@ -29,21 +29,21 @@ class Prepared:
 
     @property
     def images(self) -> int:
-        """All images, good and bad."""
+        """The number of all images, readable or not."""
         return sum(self.sizes)
 
 
 def prepare(
     dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
 ) -> Prepared:
-    """Write what is missing of images.parquet, prompts.parquet and their marker."""
+    """Writes images.parquet, prompts.parquet and their marker, unless they exist."""
     facts = storage.read_json_if_exists(layout.marker)
     if facts is None:
         facts = _prepare(dataset, layout, shard_size, limit)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
     if bank.sha256 != facts["prompts_sha256"]:
         raise UserError(
-            f"{layout.prompts} is not what was written; put it back, or start anew with "
+            f"{layout.prompts} was changed after it was written; restore it, or start over with "
             "--overwrite."
         )
     sizes = storage.row_group_sizes(layout.images)
@@ -53,14 +53,14 @@ def prepare(
 def _prepare(
     dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
 ) -> dict[str, Any]:
-    """On workers, because tables of millions of rows would swell the driver."""
+    """Prepares on workers: tables of millions of rows would fill the driver's memory."""
     task = ray.remote(num_cpus=1)
     if dataset.prompts.llm is not None:
-        # The endpoint's key is in the driver's environment and must not travel.
+        # The endpoint's key is in the driver's environment and must stay there.
         bank, notes = dataset_bank(dataset, layout)
     else:
         bank, notes = get_with_timeout(
-            task(dataset_bank).remote(dataset, layout), limit, "Making the prompts"
+            task(dataset_bank).remote(dataset, layout), limit, "Building the prompts"
         )
     listed = task(_write_images).remote(dataset, layout, shard_size)
     counts, found = get_with_timeout(listed, limit, f"Listing the images of {dataset.name}")

@@ -1,4 +1,4 @@
-"""Progress: one line per unit with done/total, images/s and time left."""
+"""Progress: one line per unit with images done, images/s and time left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 class Progress:
-    """Counts images and now and then says how far the work is."""
+    """Counts images and prints a line every few seconds."""
 
     def __init__(
         self, label: str, total: int, done: int = 0, every: float = 5.0, to: TextIO | None = None
@@ -19,18 +19,18 @@ class Progress:
         self._start_done = done
         self._every = every
         self._to = to
-        self._start = self._said = time.monotonic()
+        self._start = self._printed = time.monotonic()
 
     def add(self, images: int) -> None:
-        """Count images that are done; say so when it is time, and always at the end."""
+        """Counts images as done; prints a line when it is due, and always at the end."""
         self.done += images
         now = time.monotonic()
-        if now - self._said >= self._every or self.done >= self.total:
-            self._said = now
+        if now - self._printed >= self._every or self.done >= self.total:
+            self._printed = now
             print(self.line(now - self._start), file=self._to or sys.stderr, flush=True)
 
     def line(self, seconds: float) -> str:
-        """The line after so many seconds."""
+        """Returns the line after ``seconds``."""
         rate = (self.done - self._start_done) / seconds if seconds > 0 else 0.0
         left = f"{_duration((self.total - self.done) / rate)} left" if rate else "starting"
         speed = f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"

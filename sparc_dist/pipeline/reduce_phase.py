@@ -1,6 +1,6 @@
 """The reduce phase: from stored scores to final scores and AP, in passes over the shards.
 
-A group's state is kept in storage, and a second start goes on from it.
+The state of each group is kept in storage; a second start resumes from it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from sparc_dist.runs.shards import final_table
 
 @dataclass
 class ReducePhase:
-    """What it takes to reduce a unit.
+    """Reduces a unit.
 
     images: the number of scored images of each shard. key: a hash of all scores. limit: seconds
-    without progress after which it gives up.
+    without progress after which a pass fails.
     """
 
     shards: UnitShards
@@ -55,11 +55,11 @@ class ReducePhase:
 
     @property
     def retries(self) -> int:
-        """How often a store had to be asked again."""
+        """The number of storage requests that had to be repeated."""
         return self.passes.retries
 
     def fit(self, watch: Watch) -> Any:
-        """Passes 1 and 2: the fitted fusion, saved; gives a reference to it."""
+        """Passes 1 and 2: fits and saves the fusion; returns a reference to it."""
         mentions = self.bank.mentions
         prompts = self._merged(PROMPTS, watch, self.method)
         ranks = None
@@ -68,48 +68,50 @@ class ReducePhase:
         return remote(_finish).remote(prompts, ranks, self.bank, self.method, self.shards)
 
     def score(self, fusion: Any, watch: Watch) -> Any:
-        """Pass 3: final scores to storage; gives a reference to the positives' scores."""
+        """Pass 3: writes final scores; returns a reference to the scores of the positives."""
         return self._merged(FINAL, watch, fusion)
 
     def evaluate(self, positives: Any, empty_class: EmptyClass, watch: Watch) -> dict[str, Any]:
-        """Count what reaches the positives: AP per class and mAP of the three methods."""
+        """Pass 4: counts the images above each positive; returns AP per class and mAP."""
         reached = self._merged(REACHED, watch, positives)
         summary = remote(_summary).remote(positives, reached, self.bank.classes, empty_class)
         found: dict[str, Any] = get_with_timeout(summary, self.limit, "The last step of the mAP")
         return found
 
     def damaged(self) -> list[int]:
-        """The shards whose scores are not those that were written."""
+        """Returns the shards whose scores were changed after they were written."""
         parts = self.passes.each("comparing_hashes", _damaged, self.shards)
         return [shard for part in ray.get(parts) for shard in part]
 
     def _merged(self, step: Pass, watch: Watch, *arguments: Any) -> Any:
-        """Do a pass, or go on from what is kept of it: a reference to the sum of its states."""
-        return self.passes.merged(step.stage, watch, partial(_kept, step, self.shards), *arguments)
+        """Runs a pass, or resumes it; returns a reference to the sum of its states."""
+        return self.passes.merged(
+            step.stage, watch, partial(_resumed, step, self.shards), *arguments
+        )
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A look at every shard: ``work`` gives the state of a group and the hashes of its files."""
+    """A pass over all shards: ``work`` returns a group's state and the hashes of its files."""
 
     stage: str
     kind: type[Any]
     work: Callable[..., tuple[Any, list[str]]]
 
 
-def _kept(step: Pass, shards: UnitShards, group: ShardGroup, *arguments: Any) -> Any:
-    """A pass over a group, or what is kept of an earlier one."""
+def _resumed(step: Pass, shards: UnitShards, group: ShardGroup, *arguments: Any) -> Any:
+    """Returns the state of a group: the one kept from an earlier start, or a new one."""
     url = shards.unit.state(step.stage, group.number)
     kept = reduce_checkpoints.load(url, group.key, step.kind)
-    if kept is not None and _are_there(shards, group, kept[1]):
+    if kept is not None and _final_scores_intact(shards, group, kept[1]):
         return kept[0]
     state, hashes = step.work(shards, group, *arguments)
     reduce_checkpoints.save(url, group.key, state, hashes)
     return state
 
 
-def _are_there(shards: UnitShards, group: ShardGroup, hashes: Sequence[str]) -> bool:
-    """Whether the final scores that a pass wrote are still as it wrote them."""
+def _final_scores_intact(shards: UnitShards, group: ShardGroup, hashes: Sequence[str]) -> bool:
+    """Whether the final scores that a pass wrote are unchanged."""
     return all(
         shards.has_final(shard, sha256) for shard, sha256 in zip(group.shards, hashes, strict=False)
     )
@@ -154,7 +156,7 @@ def _final_scores(
         ids, scores = shards.scores(shard)
         columns = [scores.singleton, *fusion.final(scores)]
         hashes.append(storage.write_table(shards.unit.final(shard), final_table(ids, columns)))
-        # As float32, as they are stored: the AP is that of the files anyone can read.
+        # In float32, as stored: the AP is that of the files anyone can read.
         stored = np.concatenate(columns, axis=1).astype(np.float32)
         labelled, labels = shards.labels(shard, ids.to_pylist())
         tiled = np.tile(labels[labelled], (1, len(METHODS)))
@@ -165,10 +167,10 @@ def _final_scores(
 def _reached(
     shards: UnitShards, group: ShardGroup, positives: Positives
 ) -> tuple[Reached, list[str]]:
-    made = reduce_checkpoints.load(
+    written = reduce_checkpoints.load(
         shards.unit.state(FINAL.stage, group.number), group.key, FINAL.kind
     )
-    hashes = made[1] if made else [""] * len(group.shards)
+    hashes = written[1] if written else [""] * len(group.shards)
 
     def shard_state(shard: int, sha256: str) -> Reached:
         ids, scores = shards.final(shard, sha256)

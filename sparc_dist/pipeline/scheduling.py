@@ -1,4 +1,4 @@
-"""The units of a run on Ray: every data set under every backbone that is still to be done."""
+"""Scheduling: scores and reduces the pending units of a run on Ray."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from sparc_dist.pipeline.scoring import score_group
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.planning import BackboneGroup, plan
-from sparc_dist.runs import DamagedScores, Pending, Phase, Results
+from sparc_dist.runs import DamagedScores, Pending, Phase, Results, UnitKey
 
 log = logging.getLogger(__name__)
 
-#: By the names of data set and backbone.
-Units = dict[tuple[str, str], Unit]
+Units = dict[UnitKey, Unit]
 
 REDUCED_AT_A_TIME = 4
 
-#: After which a group's backbones are tried one by one.
+#: Errors after which the backbones of a group are scored one by one.
 CRASHES = (
     ray_exceptions.OutOfMemoryError,
     ray_exceptions.ObjectStoreFullError,
@@ -37,16 +36,16 @@ CRASHES = (
 
 
 def run_units(config: Config, pending: Pending, results: Results, phase: Phase = "all") -> None:
-    """Score and reduce units, or one of the two; a unit that fails does not stop the others."""
+    """Scores and reduces units, or does one of the two; a failure does not stop the others."""
     with cluster(config.resources):
         if phase == "reduce":
             with Reducers(results) as reducers:
                 for unit in _prepared(config, pending, results).values():
                     reducers.start(unit)
             return
-        with request_workers(config.resources) as has:
+        with request_workers(config.resources) as capacity:
             costs = _known_costs(config, pending, results)
-            groups = plan(config, costs, has)
+            groups = plan(config, costs, capacity)
             known = {
                 name: [backbone for backbone in backbones if (name, backbone.name) in costs]
                 for name, backbones in pending.items()
@@ -55,7 +54,7 @@ def run_units(config: Config, pending: Pending, results: Results, phase: Phase =
 
 
 def _run_groups(groups: list[BackboneGroup], units: Units, results: Results, phase: Phase) -> None:
-    """Group after group; what is scored is reduced while the next one is scored."""
+    """Scores one group after the other; reduces the finished ones meanwhile."""
     by_key = {
         (group.dataset, backbone.name): group for group in groups for backbone in group.backbones
     }
@@ -65,7 +64,7 @@ def _run_groups(groups: list[BackboneGroup], units: Units, results: Results, pha
             for unit in _scored(group, [units[key] for key in keys if key in units], results):
                 if phase != "score":
                     reducers.start(unit)
-        # Scores that turn out not to be what was written are made again from the images, once.
+        # Scores that were changed after they were written are made again from the images, once.
         for unit in reducers.finish():
             try:
                 unit.find_damaged()
@@ -77,7 +76,7 @@ def _run_groups(groups: list[BackboneGroup], units: Units, results: Results, pha
 
 
 def _known_costs(config: Config, pending: Pending, results: Results) -> Costs:
-    """The costs of units; a model that nobody knows is its unit's failure."""
+    """Returns the costs of units; a unit whose model is unknown fails."""
     # On a worker, for the driver needs no torch; without a CPU, for a cluster may still have none.
     counting = ray.remote(num_cpus=0)(_count_costs).remote(config, pending)
     try:
@@ -89,15 +88,15 @@ def _known_costs(config: Config, pending: Pending, results: Results) -> Costs:
             for backbone in backbones:
                 _fail(results, (name, backbone.name), error)
         return {}
-    results.failures |= {key: told for key, told in found.items() if isinstance(told, str)}
+    results.failures |= {key: why for key, why in found.items() if isinstance(why, str)}
     return {key: cost for key, cost in found.items() if isinstance(cost, Cost)}
 
 
-def _count_costs(config: Config, pending: Pending) -> dict[tuple[str, str], Cost | str]:
-    """What each unit costs, or why that cannot be said."""
+def _count_costs(config: Config, pending: Pending) -> dict[UnitKey, Cost | str]:
+    """Returns what each unit costs, or why that is unknown."""
     from sparc_dist.backbones.counting import cost_of
 
-    found: dict[tuple[str, str], Cost | str] = {}
+    found: dict[UnitKey, Cost | str] = {}
     for dataset in config.datasets:
         for backbone in pending[dataset.name]:
             try:
@@ -109,7 +108,7 @@ def _count_costs(config: Config, pending: Pending) -> dict[tuple[str, str], Cost
 
 
 def _prepared(config: Config, pending: Pending, results: Results) -> Units:
-    """The units of data sets whose images and prompts are there then."""
+    """Prepares data sets; returns the units of those that could be prepared."""
     units: Units = {}
     limit = config.resources.no_progress_seconds
     for dataset in config.datasets:
@@ -126,14 +125,14 @@ def _prepared(config: Config, pending: Pending, results: Results) -> Units:
 
 
 def _scored(group: BackboneGroup, units: list[Unit], results: Results) -> list[Unit]:
-    """Score units together; gives those that are complete."""
+    """Scores units together; returns those that are complete."""
     try:
         failures = score_group(group, units)
-        results.failures |= {(group.dataset, name): told for name, told in failures.items()}
+        results.failures |= {(group.dataset, name): why for name, why in failures.items()}
     except Exception as error:
         if len(units) > 1 and any(isinstance(cause, CRASHES) for cause in chain_of_causes(error)):
-            # One of them may be too much for a machine that could bear the others.
-            units[0].stages.say(f"{explain(error)} The backbones go on one by one.")
+            # One of them may be too large for a machine that can hold the others.
+            units[0].stages.say(f"{explain(error)} Scoring the backbones one by one.")
             return [
                 done
                 for unit in units
@@ -144,13 +143,13 @@ def _scored(group: BackboneGroup, units: list[Unit], results: Results) -> list[U
     return [unit for unit in units if unit.key not in results.failures]
 
 
-def _fail(results: Results, key: tuple[str, str], error: BaseException) -> None:
+def _fail(results: Results, key: UnitKey, error: BaseException) -> None:
     log.debug("unit failed", exc_info=error)
     results.failures[key] = explain(error)
 
 
 class Reducers:
-    """Reduces units, some at a time, while others are still being scored."""
+    """Reduces some units at a time, while others are still being scored."""
 
     def __init__(self, results: Results) -> None:
         self._outcome = results
@@ -164,18 +163,18 @@ class Reducers:
         if kind is None:
             for unit in self.finish():
                 self._outcome.failures[unit.key] = (
-                    f"Scores of {unit.layout.root} are not what was written; run both stages, "
-                    "without --only, to make them anew, and see to its disk if that was done."
+                    f"Scores of {unit.layout.root} were changed after they were written; run without "
+                    "--only to make them again, and check the disk if this repeats."
                 )
-        # After Ctrl-C nobody waits; the threads end with Ray.
+        # After Ctrl-C do not wait; the threads end with Ray.
         self._pool.shutdown(wait=kind is None, cancel_futures=True)
 
     def start(self, unit: Unit) -> None:
-        """Reduce a unit as soon as there is room."""
+        """Reduces a unit as soon as a thread is free."""
         self._running.append((unit, self._pool.submit(unit.reduce)))
 
     def finish(self) -> list[Unit]:
-        """Wait for all; gives the units whose scores are damaged."""
+        """Waits for all units; returns those whose scores are damaged."""
         damaged = []
         running, self._running = self._running, []
         for unit, metrics in running:

@@ -1,4 +1,4 @@
-"""The second step: a shard under every backbone of a group, on an actor with its models."""
+"""The second step: scores a shard with every backbone of a group, on an actor with its models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparc_dist.backbones.models import Scorer
     from sparc_dist.prompts import TextEmbeddings
 
-#: What became of a shard under one backbone: four matrices, or a failure.
+#: The result of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
     [
         ("backbone", pa.string()),
@@ -35,7 +35,7 @@ RESULT = pa.struct(
 
 
 class ScoreShard:
-    """An actor that holds the models of a group and scores one shard after the other."""
+    """An actor that holds the models of a group and scores one shard at a time."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ScoreShard:
         batch_size: int,
         scorers: Scorers,
     ) -> None:
-        """``texts``: a reference to TextEmbeddings by backbone, as embed_prompts gives it."""
+        """texts: a reference to TextEmbeddings by backbone, as embed_prompts returns it."""
         # Only a worker with models loads torch: it takes seconds and much memory.
         from sparc_dist.backbones.devices import pick_device
         from sparc_dist.backbones.models import Backbone, Scorer
@@ -58,12 +58,14 @@ class ScoreShard:
             try:
                 backbone = Backbone(config, device)
                 self._scorers[config.name] = Scorer(backbone, embedded[config.name])
-            except Exception as error:  # said with every shard: an actor's last words are lost
+            except (
+                Exception
+            ) as error:  # reported with every shard: Ray loses what an actor's constructor raises
                 self._failures[config.name] = explain(error, f"Backbone {config.name}")
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row of DecodeShard to one row with results in place of pixels."""
+        """Turns a row of DecodeShard into one with results in place of pixels."""
         count = len(batch["image_ids"][0])
         buffers = [value.as_buffer() for value in batch["pixels"][0].values]
         pixels = {
@@ -83,16 +85,16 @@ class ScoreShard:
     def _result(
         self, name: str, shard: int, pixels: Mapping[int, NDArray[np.uint8]]
     ) -> dict[str, Any]:
-        """What one backbone makes of a shard; its failure is not the others'."""
+        """Returns one backbone's result; its failure does not affect the others."""
         start = time.perf_counter()
         try:
             if name in self._failures:
                 raise UserError(self._failures[name])
             scorer = self._scorers[name]
-            own = pixels[scorer.backbone.image_size]
-            parts = self._score(scorer, own)
-            # One shard tells how far scores are from float32; the first, for every run has it.
-            told = scorer.difference(own, self._batch_size) if shard == 0 else None
+            squares = pixels[scorer.backbone.image_size]
+            parts = self._score(scorer, squares)
+            # One shard shows how far scores are from float32: the first, which every run has.
+            precision = scorer.difference(squares, self._batch_size) if shard == 0 else None
         except Exception as error:
             self._failures[name] = explain(error, f"Backbone {name}")
             return {"backbone": name, "failure": self._failures[name]}
@@ -101,13 +103,13 @@ class ScoreShard:
             "matrices": [part.tobytes() for part in parts],
             "widths": [part.shape[1] for part in parts],
             "seconds": time.perf_counter() - start,
-            "precision": json.dumps(told),
+            "precision": json.dumps(precision),
         }
 
     def _score(self, scorer: Scorer, pixels: NDArray[np.uint8]) -> list[NDArray[np.float32]]:
-        """Singleton, auxiliary and compound scores and embeddings, each (n, ·)."""
+        """Returns singleton, auxiliary and compound scores and embeddings, each (n, ·)."""
         if not len(pixels):
-            # The widths of the tables must hold for a shard without one good image too.
+            # A shard without a single readable image needs tables of the right width too.
             blank = np.zeros((1, *pixels.shape[1:]), dtype=np.uint8)
             return [part[:0] for part in self._score(scorer, blank)]
         scores, embedding = scorer.score(pixels, self._batch_size)

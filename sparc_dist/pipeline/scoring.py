@@ -1,4 +1,4 @@
-"""Scoring a group: what is missing of units that see a data set's images together."""
+"""Scoring a group: units that go through a data set's images together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
-    """Score what is missing of the units of a data set; gives failures by backbone."""
+    """Scores the missing shards of a data set's units; returns failures by backbone."""
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
     members = [unit for unit in units if todo.get(unit.backbone.name)]
@@ -32,25 +32,25 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
         name = unit.backbone.name
         if name not in failures:
             try:
-                targets[name] = Target(unit.layout, unit.scoring(prompts.loaded[name]))
+                targets[name] = Target(unit.layout, unit.provenance(prompts.loaded[name]))
             except UserError as error:
                 failures[name] = str(error)
-    able = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
-    if able:
+    ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
+    if ready:
         phase = MapPhase(
             data.layout,
-            tuple(unit.backbone for unit in able.values()),
-            {name: prompts.loaded[name].image_size for name in able},
+            tuple(unit.backbone for unit in ready.values()),
+            {name: prompts.loaded[name].image_size for name in ready},
             targets,
             prompts.texts,
             config.batch_size,
         )
-        failures |= _run(phase, group, able, {name: todo[name] for name in able}, limit)
+        failures |= _run(phase, group, ready, {name: todo[name] for name in ready}, limit)
     return failures
 
 
 def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int]]:
-    """The shards to score under each backbone."""
+    """Returns the shards to score with each backbone."""
     todo = {}
     for unit in units:
         try:
@@ -67,11 +67,11 @@ def _run(
     todo: dict[str, list[int]],
     limit: float,
 ) -> dict[str, str]:
-    """The map phase, watched."""
+    """Runs the map phase and reports its progress."""
     rows: dict[int, list[str]] = defaultdict(list)
     for name, unit in units.items():
         left = sum(unit.data.sizes[shard] for shard in todo[name])
-        # All of a group go on at once: together they say as much as one alone.
+        # All units of a group advance together: print as many lines as for one unit.
         unit.stages.every = SECONDS_BETWEEN_LINES * len(units)
         unit.stages.start("scoring", unit.data.images, unit.data.images - left)
         for shard in todo[name]:

@@ -1,4 +1,4 @@
-"""The stages of a unit: how long they take, how far they are, and who may see it."""
+"""The stages of a unit: their times, their progress, their metrics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sparc_dist.pipeline.progress import Progress
 
 @dataclass
 class Stages:
-    """Times the stages of a unit, shows their progress, and tells Ray's metrics.
+    """Times the stages of a unit, prints their progress, and updates Ray's metrics.
 
-    every: seconds between lines of progress.
+    every: seconds between lines of progress. worked: images done in each stage.
     """
 
     dataset: str
@@ -26,7 +26,7 @@ class Stages:
     _started: float = 0.0
 
     def start(self, stage: str, images: int, done: int = 0) -> None:
-        """A stage begins that looks at ``images`` images, ``done`` of them earlier."""
+        """Starts a stage over ``images`` images, of which ``done`` were done earlier."""
         title = f"{self.dataset} × {self.backbone}  {stage.replace('_', ' ')}"
         self._progress = Progress(title, images, done, self.every)
         self._started = time.monotonic()
@@ -46,15 +46,15 @@ class Stages:
         )
 
     def errors(self, images: int) -> None:
-        """So many images could not be read."""
+        """Counts images that could not be read."""
         metrics().count_errors({"dataset": self.dataset, "backbone": self.backbone}, images)
 
     def say(self, text: str) -> None:
-        """A line of its own, beside the progress."""
+        """Prints a line of its own, beside the progress."""
         print(f"{self.dataset} × {self.backbone}  {text}", file=sys.stderr, flush=True)
 
     def summary(self) -> dict[str, dict[str, float | None]]:
-        """``{stage: {images, seconds, images_per_second}}`` of what this start of the run did."""
+        """Returns ``{stage: {images, seconds, images_per_second}}`` of this start of the run."""
         return {
             stage: {
                 "images": self.worked[stage],

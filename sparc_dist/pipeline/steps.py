@@ -1,10 +1,10 @@
-"""Steps of the map phase that tell what went wrong.
+"""What the steps of the map phase have in common.
 
-A step works on one row of a Ray data set: a shard, whole from beginning to end. So a shard is
-decoded, scored, written and retried as one thing whatever Ray does with blocks, and no row is ever
-grouped again. What a row asks for is {shard, backbones}: those of a group under which this shard is
-still to be scored. Each step is a module of its own, and only those with models import torch, when
-they start: it takes seconds and much memory, which other workers and the driver need not spend.
+A step works on one row of a Ray data set: one shard, whole from start to end. So a shard is
+decoded, scored, written and retried as one thing whatever Ray does with blocks, and rows are never
+regrouped. A row asks for {shard, backbones}: the backbones of a group with which this shard is
+still to be scored. Each step is its own module, and only the steps with models load torch, when
+they start: it takes seconds and much memory, which other workers and the driver do not need.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sparc_dist.errors import UserError
 def errors_as_rows(
     work: Callable[[Any, pa.Table], pa.Table],
 ) -> Callable[[Any, pa.Table], pa.Table]:
-    """A step whose UserErrors travel to the driver as rows {shard, backbones, failure}.
+    """Makes a step return a UserError as a row {shard, backbones, failure}.
 
-    Of what a step raises, Ray Data keeps neither the type nor the words.
+    Ray Data keeps neither the type nor the message of what a step raises.
     """
 
     @wraps(work)
@@ -33,7 +33,7 @@ def errors_as_rows(
         try:
             return work(self, batch)
         except UserError as error:
-            asked = {name: batch[name] for name in ("shard", "backbones")}
-            return pa.table({**asked, "failure": [str(error)]})
+            request = {name: batch[name] for name in ("shard", "backbones")}
+            return pa.table({**request, "failure": [str(error)]})
 
     return step

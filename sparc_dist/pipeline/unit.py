@@ -16,14 +16,14 @@ from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.runs import METHODS, MarkerSummary, Provenance, UnitLayout, UnitShards
 
-MOST_REASONS = 20  # of errors that the report tells apart
+MOST_REASONS = 20  # kinds of errors that the report lists
 
 
 @dataclass
 class Unit:
-    """What is done and to be done of a data set under a backbone.
+    """One data set under one backbone.
 
-    damaged: shards that were found not to be what was written, and are scored again.
+    damaged: shards whose scores were changed after they were written, to be scored again.
     """
 
     config: Config
@@ -43,60 +43,60 @@ class Unit:
 
     @property
     def layout(self) -> UnitLayout:
-        """Where it lies."""
+        """The names of its files."""
         return self.data.layout.unit(self.backbone.name)
 
     @property
     def shards(self) -> UnitShards:
-        """Reads what it left."""
+        """Reads its shards."""
         bank = self.data.bank
         return UnitShards(self.data.layout, self.layout, len(bank.classes), len(bank.compound))
 
     def passes(self) -> Passes:
-        """To look at all its scores once more; it must be complete."""
+        """Returns passes over its scores; raises UserError unless they are complete."""
         limit = self.config.resources.no_progress_seconds
-        return Passes(self._complete_tally().images, limit)
+        return Passes(self._complete_summary().images, limit)
 
     def todo(self) -> list[int]:
-        """The shards that have no marker, and the damaged ones."""
-        tally = self._tally()
-        self._scored_by = tally.scorings
+        """Returns the shards that have no marker, and the damaged ones."""
+        summary = self._summary()
+        self._scored_by = summary.scorings
         self._check_same("prompts", self.data.bank.sha256)
         self._check_same("images", self.data.images_sha256)
-        return sorted({*tally.missing, *self.damaged})
+        return sorted({*summary.missing, *self.damaged})
 
     def on_gpu(self) -> bool:
         """Whether a GPU scored any of it."""
-        return any(scoring.device != "cpu" for scoring in self._tally().scorings)
+        return any(made_by.device != "cpu" for made_by in self._summary().scorings)
 
     def check_weights(self, loaded: Loaded) -> None:
-        """Refuse weights that are not those of the stored scores and embeddings."""
-        self._scored_by = self._tally().scorings
+        """Raises UserError unless the weights are those of the stored scores and embeddings."""
+        self._scored_by = self._summary().scorings
         self._check_same("weights", loaded.weights_sha256)
 
-    def scoring(self, loaded: Loaded) -> Provenance:
-        """By what the shards ``todo`` are scored; refuses what would not fit the others."""
+    def provenance(self, loaded: Loaded) -> Provenance:
+        """Returns what the shards ``todo`` are scored with; it must match the other shards."""
         self._check_same("weights", loaded.weights_sha256)
         return Provenance(
             loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256, loaded.device
         )
 
     def reduce(self) -> dict[str, Any]:
-        """Final scores, fusion and metrics to storage, from complete scores; gives the metrics."""
-        tally = self._complete_tally()
-        phase = self._phase(tally)
+        """Writes final scores, fusion and metrics, from complete scores; returns the metrics."""
+        markers = self._complete_summary()
+        phase = self._phase(markers)
         positives = phase.score(phase.fit(self.stages), self.stages)
-        summary: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
+        precision: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
         if self.data.labelled:
-            summary = phase.evaluate(positives, self.config.empty_class, self.stages)
+            precision = phase.evaluate(positives, self.config.empty_class, self.stages)
         metrics = {
-            **summary,
-            **_facts(tally),
+            **precision,
+            **_facts(markers),
             "labelled": self.data.labelled,
             "notes": storage.read_json(self.layout.fusion)["notes"],
             "stages": self.stages.summary(),
             "recovery": {
-                "storage_retries": tally.retries + phase.retries,
+                "storage_retries": markers.retries + phase.retries,
                 "shards_scored_again": len(self.damaged),
             },
         }
@@ -104,61 +104,61 @@ class Unit:
         return metrics
 
     def find_damaged(self) -> None:
-        """Compare all scores with their hashes."""
-        self.damaged = self._phase(self._tally()).damaged()
+        """Compares all scores with their hashes."""
+        self.damaged = self._phase(self._summary()).damaged()
         count = len(self.damaged)
-        self.stages.say(f"{count} shards are not what was written; they are scored again")
+        self.stages.say(f"{count} shards were changed after they were written; scoring them again")
 
-    def _tally(self) -> MarkerSummary:
+    def _summary(self) -> MarkerSummary:
         return MarkerSummary.of(self.layout, len(self.data.sizes))
 
-    def _complete_tally(self) -> MarkerSummary:
-        tally = self._tally()
-        if tally.missing:
+    def _complete_summary(self) -> MarkerSummary:
+        summary = self._summary()
+        if summary.missing:
             raise UserError(
-                f"{len(tally.missing)} of the {len(self.data.sizes)} shards of {self.layout.root} "
-                f"have no scores, {self.layout.marker(tally.missing[0])} among them; score them "
-                "first."
+                f"{len(summary.missing)} of the {len(self.data.sizes)} shards of "
+                f"{self.layout.root} have no scores, {self.layout.marker(summary.missing[0])} "
+                "among them; score them first."
             )
-        if not any(tally.images):
+        if not any(summary.images):
             raise UserError(
-                f"None of the {tally.errors} images of {self.data.config.name} could be read; "
+                f"None of the {summary.errors} images of {self.data.config.name} could be read; "
                 f"{storage.join(self.layout.root, 'errors')} says why."
             )
-        return tally
+        return summary
 
-    def _phase(self, tally: MarkerSummary) -> ReducePhase:
+    def _phase(self, summary: MarkerSummary) -> ReducePhase:
         method, limit = self.config.method, self.config.resources.no_progress_seconds
-        return ReducePhase(self.shards, self.data.bank, method, tally.images, tally.key, limit)
+        return ReducePhase(self.shards, self.data.bank, method, summary.images, summary.key, limit)
 
     def _check_same(self, what: str, sha256: str) -> None:
-        """Shards of other weights, prompts or images must not be mixed with new ones."""
+        """Raises UserError if earlier shards were made with other weights, prompts or images."""
         if any(getattr(old, f"{what}_sha256") != sha256 for old in self._scored_by):
             raise UserError(
-                f"Some shards of {self.layout.root} were scored with other {what} than there are "
-                f"now; put the old {what} back, or start with --overwrite or --to NEW."
+                f"Some shards of {self.layout.root} were scored with other {what} than the current "
+                f"ones; restore the old {what}, or start over with --overwrite or --to NEW."
             )
 
 
-def _facts(tally: MarkerSummary) -> dict[str, Any]:
-    """Of metrics.json: how many images were scored, by what, and why the others were not."""
-    images = sum(tally.images)
+def _facts(summary: MarkerSummary) -> dict[str, Any]:
+    """Returns the part of metrics.json about the images: counts, errors, what scored them."""
+    images = sum(summary.images)
     reasons: Sequence[tuple[str, int]] = sorted(
-        tally.reasons.items(), key=lambda item: (-item[1], item[0])
+        summary.reasons.items(), key=lambda item: (-item[1], item[0])
     )
-    told = dict(reasons[:MOST_REASONS])
+    shown = dict(reasons[:MOST_REASONS])
     if rest := sum(count for _, count in reasons[MOST_REASONS:]):
-        told["other reasons"] = rest
-    scorings = sorted(tally.scorings, key=lambda scoring: scoring.device)
+        shown["other reasons"] = rest
+    scorings = sorted(summary.scorings, key=lambda scoring: scoring.device)
     return {
         "images": images,
         "errors": {
-            "images": tally.errors,
-            "share": tally.errors / (images + tally.errors),
-            "reasons": told,
+            "images": summary.errors,
+            "share": summary.errors / (images + summary.errors),
+            "reasons": shown,
         },
         "weights_sha256": scorings[0].weights_sha256,
         "prompts_sha256": scorings[0].prompts_sha256,
         "device": "+".join(scoring.device for scoring in scorings),
-        **({"precision": tally.precision} if tally.precision else {}),
+        **({"precision": summary.precision} if summary.precision else {}),
     }

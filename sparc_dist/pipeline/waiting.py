@@ -1,4 +1,4 @@
-"""Waiting for Ray, always with an end."""
+"""Waiting for Ray, always with a limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparc_dist.errors import UserError
 
 
 def get_with_timeout(reference: Any, limit: float, what: str) -> Any:
-    """The value of a reference; after ``limit`` seconds an error that says what is missing."""
+    """Returns the value of a reference; raises UserError after ``limit`` seconds."""
     try:
         return ray.get(reference, timeout=limit)
     except GetTimeoutError:
@@ -20,7 +20,7 @@ def get_with_timeout(reference: Any, limit: float, what: str) -> Any:
 
 
 def stalled(what: str, limit: float) -> UserError:
-    """The error for work that does not come to an end."""
+    """Returns the error for work that takes too long."""
     has, free = ray.cluster_resources(), ray.available_resources()
     shown = ", ".join(
         f"{free.get(name, 0.0):g} of {has.get(name, 0.0):g} {name}s" for name in ("CPU", "GPU")

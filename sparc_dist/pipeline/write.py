@@ -1,4 +1,4 @@
-"""The last step: a shard's scores and errors to storage."""
+"""The last step: writes a shard's scores and errors to storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 
 @dataclass(frozen=True)
 class Target:
-    """Where a unit's scores go, and by what they were made."""
+    """Where a unit's scores go, and what they were made with."""
 
     unit: UnitLayout
     scoring: Provenance
@@ -30,13 +30,13 @@ class Target:
 
 @dataclass(frozen=True)
 class WriteShard:
-    """A shard's scores and errors under each backbone to storage; their markers last."""
+    """Writes a shard's scores and errors under each backbone, and then their markers."""
 
     targets: Mapping[str, Target]
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row of ScoreShard to one row {shard, done, failures, errors}."""
+        """Turns a row of ScoreShard into a row {shard, done, failures, errors}."""
         (row,) = batch.to_pylist()
         done, failures = [], []
         for result in row["results"]:
@@ -68,7 +68,7 @@ class WriteShard:
         marker = write_shard(target.unit, row["shard"], table, row["errors"], target.scoring)
         replace(
             marker,
-            # Of what reading the images took, each unit of a group counts all.
+            # Each unit of a group counts all retries of reading the images.
             retries=row["retries"] + retries() - before,
             seconds={"decode": row["seconds"], "score": result["seconds"]},
             precision=json.loads(result["precision"]),

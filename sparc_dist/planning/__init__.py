@@ -1,6 +1,6 @@
-"""Planning, without starting anything: what there is, and which backbones share scorers.
+"""Planning, without starting anything: the resources, and which backbones share scorers.
 
-Belongs here: capacity, the plan of a run, the estimate of what it takes. Does not: Ray
+Belongs here: capacity, the plan of a run, the estimate of its cost. Does not: Ray
 (``pipeline``) or counting a model's cost (``backbones``). Uses: ``backbones``, ``datasets``,
 ``runs``, ``config``, ``errors``.
 """

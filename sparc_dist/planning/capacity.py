@@ -1,4 +1,4 @@
-"""What a cluster or a machine has to work with."""
+"""The resources of a cluster or a machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a cluster has; memory and object_store in bytes, of all nodes together."""
+    """The resources of a cluster. memory, object_store: bytes of all nodes together."""
 
     cpus: float
     gpus: float
@@ -20,11 +20,11 @@ class Capacity:
 
 
 def this_machine(memory_gb: float | None = None) -> Capacity:
-    """What a Ray started here would have, or one with so much memory."""
+    """Returns what a Ray started here would have, with its own memory or ``memory_gb``."""
     # torch takes seconds to import, and nothing else here needs it.
     from sparc_dist.backbones.devices import gpu_count
 
     memory = (memory_gb or 0) * GB or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # As Ray divides it.
+    # Ray's default.
     store = 0.3 * memory
     return Capacity(os.cpu_count() or 1, gpu_count(), memory - store, store)

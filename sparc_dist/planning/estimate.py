@@ -1,8 +1,8 @@
-"""What a plan will take: images a second, hours, bytes and money, from stated speeds. No Ray.
+"""Estimates images per second, hours, bytes and money of a plan, from given speeds. No Ray.
 
-A group's scorers spend on each image the sum of what its backbones cost; decoders work beside them.
-On GPUs the slower of the two sets the pace; on CPUs both draw on the same cores, so they add up.
-Start-up, the text tower and the reduce are left out: minutes beside hours.
+A group's scorers spend on each image the sum of its backbones' costs; decoders work in parallel.
+On GPUs the slower of the two sets the pace. On CPUs both use the same cores, so their times add up.
+Start-up, the text tower and the reduce are left out: they take minutes, not hours.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FLOAT32 = 4  # bytes
 
 @dataclass(frozen=True)
 class Speeds:
-    """What machines are taken to do; ``sparc-dist bench`` measures the last two.
+    """The assumed speeds of machines; ``sparc-dist bench`` measures the last two.
 
-    gpu_tflops and half_tflops: what CLIP models reach on one GPU in float32, and in bf16 or fp16.
-    core_gflops: the same on one core. decodes: photos that a core reads, decodes and resizes.
+    gpu_tflops, half_tflops: TFLOP/s of CLIP models on one GPU, in float32 and in bf16 or fp16.
+    core_gflops: GFLOP/s on one core. decodes: photos per second that one core reads and decodes.
     """
 
     gpu_tflops: float = 12.0
@@ -36,7 +36,7 @@ class Speeds:
     decodes: float = 60.0
 
     def gflops(self, backbone: BackboneConfig, on_gpu: bool) -> float:
-        """GFLOP a second of one GPU, or one core, under a backbone."""
+        """Returns the GFLOP/s of one GPU, or of one core, with a backbone."""
         if not on_gpu:
             return self.core_gflops
         return 1e3 * (self.gpu_tflops if backbone.precision == "fp32" else self.half_tflops)
@@ -51,7 +51,10 @@ def stored_bytes(size: DatasetSize, cost: Cost) -> int:
 
 @dataclass(frozen=True)
 class UnitEstimate:
-    """A unit: the share of the scorers' time it takes, and what it would do had it all of it."""
+    """A unit's share of the scorers' time.
+
+    images_per_second: its speed if it had all of the time. bytes: stored, before compression.
+    """
 
     backbone: str
     cost: Cost
@@ -62,7 +65,7 @@ class UnitEstimate:
 
 @dataclass(frozen=True)
 class GroupEstimate:
-    """Units that go together. bound: what sets the pace; device_hours: of GPUs, or of cores."""
+    """The estimate of a group. bound: what sets the pace. device_hours: of GPUs, or of cores."""
 
     group: BackboneGroup
     images: int
@@ -73,23 +76,23 @@ class GroupEstimate:
 
     @property
     def hours(self) -> float:
-        """How long the group takes."""
+        """The hours that the group takes."""
         return self.images / self.images_per_second / 3600
 
 
 def estimate(
-    group: BackboneGroup, size: DatasetSize, has: Capacity, speeds: Speeds
+    group: BackboneGroup, size: DatasetSize, capacity: Capacity, speeds: Speeds
 ) -> GroupEstimate:
-    """What a group takes on a data set of this size."""
+    """Returns what a group takes on a data set of this size."""
     scorers = group.scorers
     on_gpu = scorers.gpus > 0
     devices = scorers.actors * scorers.gpus
     if not on_gpu:
-        devices = min(scorers.actors * scorers.threads, has.cpus)
+        devices = min(scorers.actors * scorers.threads, capacity.cpus)
     members = list(zip(group.backbones, group.costs, strict=True))
     seconds = [cost.gflop / speeds.gflops(backbone, on_gpu) for backbone, cost in members]
     scoring = sum(seconds) / devices
-    decoding = 1 / (speeds.decodes * min(group.decoders, has.cpus))
+    decoding = 1 / (speeds.decodes * min(group.decoders, capacity.cpus))
     units = [
         UnitEstimate(
             backbone.name, cost, each / sum(seconds), devices / each, stored_bytes(size, cost)
@@ -107,22 +110,23 @@ def estimate(
 
 
 def estimate_text(
-    groups: Sequence[GroupEstimate], has: Capacity, price: float | None = None
+    groups: Sequence[GroupEstimate], capacity: Capacity, price: float | None = None
 ) -> str:
-    """The plan as people read it; ``price``: of a node for an hour."""
+    """Returns the estimates as text; ``price`` is that of a node for an hour."""
     head = ("data set × backbone", "input", "GFLOP/image", "share", "images/s alone", "storage")
     rows: list[tuple[str, ...]] = [head]
     for group in groups:
         rows += [_row(group.group.dataset, unit) for unit in group.units]
     hours = sum(group.hours for group in groups)
     stored = sum(unit.bytes for group in groups for unit in group.units)
-    money = "" if price is None else f", {price * has.nodes * hours:,.2f} at {price:g} a node-hour"
-    total = f"In all {_hours(hours)} on {_count(has.nodes, 'node')}, {_bytes(stored)}{money}."
+    nodes = capacity.nodes
+    money = "" if price is None else f", {price * nodes * hours:,.2f} at {price:g} per node-hour"
+    total = f"Total: {_hours(hours)} on {_count(nodes, 'node')}, {_bytes(stored)}{money}."
     return "\n".join([aligned(rows, "lrrrrr"), "", *map(_group_line, groups), total])
 
 
 def sizes_text(sizes: Mapping[str, DatasetSize]) -> str:
-    """One line a data set."""
+    """Returns one line per data set."""
     return "\n".join(
         f"{name}: {size.images:,} images, {size.classes:,} classes, "
         f"{size.compounds:,} compound prompts"
@@ -143,13 +147,14 @@ def _row(dataset: str, unit: UnitEstimate) -> tuple[str, ...]:
 
 def _group_line(estimate: GroupEstimate) -> str:
     group, scorers = estimate.group, estimate.group.scorers
-    on = f"{scorers.gpus:g} GPU" if scorers.gpus else _count(scorers.threads, "thread")
+    device = f"{scorers.gpus:g} GPU" if scorers.gpus else _count(scorers.threads, "thread")
     kind = "GPU" if scorers.gpus else "core"
     return (
         f"{group.dataset}: {_count(len(group.backbones), 'backbone')} on "
-        f"{_count(scorers.actors, 'scorer')} with {on} and {group.scorer_bytes / GB:.1f} GB each; "
-        f"{_count(group.decoders, 'CPU')} decode to {', '.join(map(str, group.sizes))} pixels; "
-        f"{_number(estimate.images_per_second)} images/s, set by {estimate.bound}: "
+        f"{_count(scorers.actors, 'scorer')} with {device} and "
+        f"{group.scorer_bytes / GB:.1f} GB each; {_count(group.decoders, 'CPU')} decode to "
+        f"{', '.join(map(str, group.sizes))} pixels; "
+        f"{_number(estimate.images_per_second)} images/s, limited by {estimate.bound}: "
         f"{_hours(estimate.hours)}, {_number(estimate.device_hours)} {kind}-hours."
     )
 
@@ -165,7 +170,7 @@ def _hours(hours: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, and all of those before the point."""
+    """Formats a number with three digits, or with all digits before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -1,9 +1,9 @@
-"""The plan of a run: which backbones share scorers, and on what. Knows no Ray.
+"""The plan of a run: which backbones share scorers, and on which resources. No Ray.
 
-Backbones that fit into one scorer's memory together go through the images together: an image is
-read and decoded once for all of them, every scorer does the same work in proportion to what each
-backbone costs, and so all units of a data set finish at the same moment, whatever the mix. Groups
-follow one another, each on the whole cluster: no two wait for what the other holds.
+Backbones that fit into one scorer's memory form a group that processes the images together: an
+image is read and decoded once for all of them. Every scorer runs every backbone of the group, so
+all its units finish at the same time, whatever each one costs. Groups run one after the other, each
+on the whole cluster, so that none waits for resources that another holds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sparc_dist.config import BackboneConfig, Config, ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.planning.capacity import GB, Capacity
 
-#: A worker with torch, and on a GPU its context.
+#: Memory of a worker with torch, including its context on a GPU.
 PROCESS_BYTES = 1.5e9
-#: Of the object store, for decoded images; the rest is for what is scored and on its way.
+#: Share of the object store for decoded images; the rest is for images and scores in transit.
 PIXELS_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Scorers:
-    """How model actors are laid on the cluster. threads: of each, on the CPU."""
+    """The number of model actors. gpus: GPU share of each. threads: CPU threads of each."""
 
     actors: int
     gpus: float
@@ -33,9 +33,9 @@ class Scorers:
 
 @dataclass(frozen=True)
 class BackboneGroup:
-    """Backbones that see a data set's images together.
+    """Backbones that process a data set's images together.
 
-    scorer_bytes: what one scorer holds. decoders: how many shards are decoded at a time.
+    scorer_bytes: memory of one scorer. decoders: number of shards decoded at a time.
     """
 
     dataset: str
@@ -47,25 +47,25 @@ class BackboneGroup:
 
     @property
     def sizes(self) -> list[int]:
-        """The input sizes of its backbones, each once."""
+        """The distinct input sizes of the backbones, sorted."""
         return sorted({cost.image_size for cost in self.costs})
 
     def alone(self, name: str) -> BackboneGroup:
-        """One of its backbones by itself."""
+        """Returns the group with only the backbone of this name."""
         members = zip(self.backbones, self.costs, strict=True)
         ((backbone, cost),) = (member for member in members if member[0].name == name)
         return replace(self, backbones=(backbone,), costs=(cost,))
 
 
-def plan(config: Config, costs: Costs, has: Capacity) -> list[BackboneGroup]:
-    """Lay the units whose costs are given on what the cluster ``has``, or refuse."""
+def plan(config: Config, costs: Costs, capacity: Capacity) -> list[BackboneGroup]:
+    """Assigns the units in ``costs`` to the cluster. Raises UserError if one does not fit."""
     groups: list[BackboneGroup] = []
     for dataset in config.datasets:
-        own = {name: cost for (of, name), cost in costs.items() if of == dataset.name}
-        members = [backbone for backbone in config.backbones if backbone.name in own]
+        by_name = {name: cost for (data, name), cost in costs.items() if data == dataset.name}
+        members = [backbone for backbone in config.backbones if backbone.name in by_name]
         sized = [backbone.sized(dataset.resnet_size) for backbone in members]
         if sized:
-            groups += _groups(config, dataset.name, sized, own, has)
+            groups += _groups(config, dataset.name, sized, by_name, capacity)
     return groups
 
 
@@ -74,110 +74,113 @@ def _groups(
     dataset: str,
     members: Sequence[BackboneConfig],
     costs: Mapping[str, Cost],
-    has: Capacity,
+    capacity: Capacity,
 ) -> Iterator[BackboneGroup]:
     batch = min(config.batch_size, config.shard_size)
     largest = max(members, key=lambda member: scorer_bytes([costs[member.name]], batch))
     need = scorer_bytes([costs[largest.name]], batch)
-    scorers = plan_scorers(config.resources, has, need, largest.name)
+    scorers = plan_scorers(config.resources, capacity, need, largest.name)
     budget = config.resources.gpu_memory_gb * GB * scorers.gpus
     if not scorers.gpus:
-        budget = has.memory / max(scorers.actors, has.nodes)
-    for part in _packed(members, costs, batch, budget, config.resources.backbones_per_scorer):
-        own = [costs[member.name] for member in part]
+        budget = capacity.memory / max(scorers.actors, capacity.nodes)
+    for part in _pack(members, costs, batch, budget, config.resources.backbones_per_scorer):
+        part_costs = [costs[member.name] for member in part]
         yield BackboneGroup(
             dataset,
             tuple(part),
-            tuple(own),
+            tuple(part_costs),
             scorers,
-            scorer_bytes(own, batch),
-            _decoders(own, config.shard_size, has),
+            scorer_bytes(part_costs, batch),
+            _decoders(part_costs, config.shard_size, capacity),
         )
 
 
 def scorer_bytes(costs: Sequence[Cost], batch: int) -> float:
-    """What a scorer of these backbones holds: all their weights, one batch of one of them."""
+    """Returns the memory of a scorer: the weights of all backbones, and the largest batch."""
     weights = 4 * sum(cost.parameters for cost in costs)
     return PROCESS_BYTES + weights + batch * max(cost.activation_bytes for cost in costs)
 
 
 def plan_scorers(
-    resources: ResourcesConfig, has: Capacity, need: float, name: str = "the largest backbone"
+    resources: ResourcesConfig, capacity: Capacity, need: float, name: str = "the largest backbone"
 ) -> Scorers:
-    """One scorer per GPU share, or per two CPUs, each with ``need`` bytes of memory at least."""
+    """Returns one scorer per GPU share, or per two CPUs, each with at least ``need`` bytes.
+
+    Raises UserError about the backbone ``name`` if the cluster cannot hold them.
+    """
     share = resources.gpus_per_scorer
     if share is None:
-        share = 1.0 if has.gpus else 0.0
-    if share > has.gpus:
+        share = 1.0 if capacity.gpus else 0.0
+    if share > capacity.gpus:
         raise UserError(
-            f"resources.gpus_per_scorer asks for {share:g} GPUs, the cluster has {has.gpus:g}; "
-            "set it to 0 to score on CPUs, or add GPUs."
+            f"resources.gpus_per_scorer asks for {share:g} GPUs, but the cluster has "
+            f"{capacity.gpus:g}; set it to 0 to score on CPUs, or add GPUs."
         )
-    if has.cpus < 1:
+    if capacity.cpus < 1:
         raise UserError(
-            "The cluster has no CPU to decode images with; add at least one, or set "
+            "The cluster has no CPU to decode images; add at least one, or set "
             "resources.cpus and gpus to what its autoscaler should start."
         )
     if share:
-        most = _most_on_gpus(resources, share, has, need, name)
+        limit = _max_on_gpus(resources, share, capacity, need, name)
     else:
-        most = _most_on_cpus(has, need, name)
-    actors = resources.scorers or most
-    if actors > most and (share or actors * need > has.memory):
-        what = f"{share:g} GPUs" if share else f"{need / GB:.1f} GB"
-        there = f"{has.gpus:g}" if share else f"{has.memory / GB:.1f} GB"
+        limit = _max_on_cpus(capacity, need, name)
+    actors = resources.scorers or limit
+    if actors > limit and (share or actors * need > capacity.memory):
+        needed = f"{share:g} GPUs" if share else f"{need / GB:.1f} GB"
+        available = f"{capacity.gpus:g}" if share else f"{capacity.memory / GB:.1f} GB"
         raise UserError(
-            f"resources.scorers asks for {actors} actors with {what} each, the cluster has "
-            f"{there}; lower one of the two."
+            f"resources.scorers asks for {actors} actors with {needed} each, but the cluster has "
+            f"{available}; lower one of the two."
         )
     return Scorers(actors, share, resources.threads_per_scorer)
 
 
-def _most_on_gpus(
-    resources: ResourcesConfig, share: float, has: Capacity, need: float, name: str
+def _max_on_gpus(
+    resources: ResourcesConfig, share: float, capacity: Capacity, need: float, name: str
 ) -> int:
     memory = resources.gpu_memory_gb * GB * share
     if need > memory:
         raise UserError(
-            f"{name} needs {need / GB:.1f} GB and a scorer has {memory / GB:.1f} GB of a GPU's "
+            f"{name} needs {need / GB:.1f} GB, but a scorer has {memory / GB:.1f} GB of a GPU's "
             "memory; lower batch_size, or set resources.gpu_memory_gb and gpus_per_scorer to what "
             "the GPUs have."
         )
-    # A share lies on one GPU: 0.6 fits once on each, however many there are.
-    return int(has.gpus) * int(1 / share)
+    # A share cannot span GPUs: 0.6 fits once on each.
+    return int(capacity.gpus) * int(1 / share)
 
 
-def _most_on_cpus(has: Capacity, need: float, name: str) -> int:
-    node = has.memory / has.nodes  # a scorer lies on one
-    fit = has.nodes * int(node // need)
+def _max_on_cpus(capacity: Capacity, need: float, name: str) -> int:
+    node = capacity.memory / capacity.nodes  # a scorer cannot span nodes
+    fit = capacity.nodes * int(node // need)
     if not fit:
         raise UserError(
-            f"{name} needs {need / GB:.1f} GB of memory and a node has {node / GB:.1f} GB for "
+            f"{name} needs {need / GB:.1f} GB of memory, but a node has {node / GB:.1f} GB for "
             "workers; lower batch_size, or add memory."
         )
-    return min(max(1, int(has.cpus) // 2), fit)
+    return min(max(1, int(capacity.cpus) // 2), fit)
 
 
-def _packed(
+def _pack(
     members: Sequence[BackboneConfig],
     costs: Mapping[str, Cost],
     batch: int,
     budget: float,
-    most: int | None,
+    limit: int | None,
 ) -> Iterator[list[BackboneConfig]]:
-    """As many together as fit; equal input sizes next to each other, to be resized once."""
+    """Yields as many backbones at a time as fit; equal input sizes together, to resize once."""
     part: list[BackboneConfig] = []
     for member in sorted(members, key=lambda member: costs[member.name].image_size):
-        wider = [costs[other.name] for other in (*part, member)]
-        if part and (len(wider) > (most or len(wider)) or scorer_bytes(wider, batch) > budget):
+        costs_together = [costs[other.name] for other in (*part, member)]
+        if part and (len(part) == limit or scorer_bytes(costs_together, batch) > budget):
             yield part
             part = []
         part.append(member)
     yield part
 
 
-def _decoders(costs: Sequence[Cost], shard_size: int, has: Capacity) -> int:
-    """As many as there are CPUs, while what they make fits into the object store."""
+def _decoders(costs: Sequence[Cost], shard_size: int, capacity: Capacity) -> int:
+    """Returns the number of decoders: one per CPU, limited by the object store."""
     sizes = {cost.image_size for cost in costs}
     shard = shard_size * 3 * sum(size * size for size in sizes)
-    return max(1, min(int(has.cpus), int(PIXELS_SHARE * has.object_store / shard)))
+    return max(1, min(int(capacity.cpus), int(PIXELS_SHARE * capacity.object_store / shard)))

@@ -1,4 +1,4 @@
-"""Prompts: the bank of a data set, where its prompts come from, which classes they mention.
+"""Prompts: the prompt bank, the sources of its prompts, and the classes they mention.
 
 Belongs here: wording, co-occurrence, matching class names in sentences, language models (``llm``).
 Does not: reading labels (``datasets``), the text tower (``backbones``). Uses: ``runs``, ``config``,

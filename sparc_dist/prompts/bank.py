@@ -28,8 +28,8 @@ SCHEMA = pa.schema(
 class PromptBank:
     """N singleton prompts, N auxiliary prompts and P compound prompts.
 
-    The singleton of a class stands for the mean of CLIP's 80 templates around its name, the
-    auxiliary for the bare name; so the class names say both.
+    The class names define the first two: the singleton of a class is the mean of CLIP's 80
+    templates with its name, the auxiliary is the name alone.
     """
 
     classes: tuple[str, ...]
@@ -37,17 +37,17 @@ class PromptBank:
 
     @property
     def mentions(self) -> Mentions:
-        """For each class the compound prompts that mention it."""
+        """The indices of the compound prompts that mention each class."""
         return mentions_of([prompt.class_ids for prompt in self.compound], len(self.classes))
 
     @property
     def sha256(self) -> str:
-        """A hash of every prompt: scores of two banks compare only when it is the same."""
+        """A hash of all prompts; scores are comparable only between banks with the same hash."""
         content = [self.classes, [(p.text, p.class_ids) for p in self.compound]]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_table(self) -> pa.Table:
-        """As prompts.parquet."""
+        """Returns the table that is stored as prompts.parquet."""
         rows: list[tuple[str, str, tuple[int, ...], str]] = []
         rows += [(name, "singleton", (i,), "template") for i, name in enumerate(self.classes)]
         rows += [(name, "auxiliary", (i,), "name") for i, name in enumerate(self.classes)]
@@ -61,7 +61,7 @@ class PromptBank:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> PromptBank:
-        """From prompts.parquet."""
+        """Returns the bank that a prompts.parquet table describes."""
         rows = table.to_pylist()
         return cls(
             tuple(row["text"] for row in rows if row["kind"] == "singleton"),
@@ -74,7 +74,7 @@ class PromptBank:
 
 
 def descriptive_prompts(classes: Sequence[str], texts: Iterable[str]) -> list[CompoundPrompt]:
-    """Free sentences with the classes they mention; those that mention none are left out."""
+    """Returns a prompt for each distinct text that mentions a class."""
     matcher = ClassMatcher(classes)
-    found = ((text, matcher.classes_in(text)) for text in dict.fromkeys(texts))
-    return [CompoundPrompt(text, ids, "descriptive") for text, ids in found if ids]
+    mentioned = ((text, matcher.classes_in(text)) for text in dict.fromkeys(texts))
+    return [CompoundPrompt(text, ids, "descriptive") for text, ids in mentioned if ids]

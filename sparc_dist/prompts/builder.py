@@ -1,4 +1,4 @@
-"""Where a data set's prompt bank comes from, as its config asks for it."""
+"""Builds a data set's prompt bank as its config asks for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sparc_dist.prompts.matching import ClassMatcher
 
 @dataclass
 class BankBuilder:
-    """Builds a prompt bank; what went wrong on the way, and was done without, is in ``notes``."""
+    """Builds a prompt bank; ``notes`` says what failed or was left out."""
 
     classes: tuple[str, ...]
     config: PromptsConfig
@@ -33,13 +33,13 @@ class BankBuilder:
     notes: list[str] = field(default_factory=list)
 
     def build(self, training: Iterable[Sequence[Sequence[int]]]) -> PromptBank:
-        """The bank. ``training``: batches of label lists, for the sources that count them."""
+        """Returns the bank; ``training``: batches of label lists, to count co-occurrence in."""
         prompts = in_templates(self.classes, self._formulaic(training), self.config.templates)
         if self.config.descriptive is not None:
             prompts += self._from_file(self.config.descriptive)
         if self.config.llm is not None and self.config.llm.sentences:
             prompts += self._from_llm(self.config.llm, prompts)
-        # Of a text that comes twice the first stays: a pair knows its classes, a sentence guesses.
+        # The first of equal texts is kept: the classes of a pair are known, of a sentence guessed.
         distinct: dict[str, CompoundPrompt] = {}
         for prompt in prompts:
             distinct.setdefault(prompt.text, prompt)
@@ -48,10 +48,10 @@ class BankBuilder:
     def _formulaic(self, training: Iterable[Sequence[Sequence[int]]]) -> Sequence[CompoundPrompt]:
         config, classes = self.config, self.classes
         if config.source in ("training", "labels"):
-            seen = self._count(training)
-            return from_cooccurrence(classes, seen, (config.tau2, config.tau3), config.direction)
+            counted = self._count(training)
+            return from_cooccurrence(classes, counted, (config.tau2, config.tau3), config.direction)
         if config.source == "list" and config.sets is not None:
-            return from_sets(classes, self._listed(config.sets))
+            return from_sets(classes, self._read_sets(config.sets))
         if config.source == "llm" and config.llm is not None:
             return self._llm_pairs(config.llm)
         if config.source == "random":
@@ -59,17 +59,17 @@ class BankBuilder:
         return all_pairs(classes) if config.source == "all-pairs" else ()
 
     def _count(self, training: Iterable[Sequence[Sequence[int]]]) -> Cooccurrence:
-        seen: Cooccurrence | None = None
+        total: Cooccurrence | None = None
         for batch in training:
             counts = Cooccurrence.of(batch, len(self.classes))
-            seen = counts if seen is None else seen + counts
-        if seen is None or not seen.counts.any():
+            total = counts if total is None else total + counts
+        if total is None or not total.counts.any():
             where = self.config.labels or "The training split"
-            raise UserError(f"{where} holds no label; give a table with labels of the classes.")
-        return seen
+            raise UserError(f"{where} has no labels; provide a table with labels of the classes.")
+        return total
 
-    def _listed(self, url: str) -> list[tuple[int, ...]]:
-        """The pairs and triplets of a file: class names between commas or the word and."""
+    def _read_sets(self, url: str) -> list[tuple[int, ...]]:
+        """Reads pairs and triplets: class names separated by commas or the word "and"."""
         matcher = ClassMatcher(self.classes)
         sets = []
         for number, line in enumerate(storage.read_lines(url), 1):
@@ -81,26 +81,27 @@ class BankBuilder:
             if len(ids) not in (2, 3) or any(len(classes) != 1 for classes in found):
                 raise UserError(
                     f"{url}, line {number}: {quoted(line.strip())} does not name two or three "
-                    "classes; write their names with commas between them."
+                    "classes; separate their names with commas."
                 )
             sets.append(ids)
         if not sets:
-            raise UserError(f"{url} names no pair of classes; write one a line.")
+            raise UserError(f"{url} names no pair of classes; write one per line.")
         return list(dict.fromkeys(sets))
 
     def _from_file(self, url: str) -> list[CompoundPrompt]:
-        lines = [line.strip() for line in storage.read_lines(url) if line.strip()]
-        found = descriptive_prompts(self.classes, lines)
-        if not found:
+        texts = (line.strip() for line in storage.read_lines(url))
+        lines = list(dict.fromkeys(text for text in texts if text))
+        prompts = descriptive_prompts(self.classes, lines)
+        if not prompts:
             raise UserError(
                 f"No line of {url} mentions a class; check the names, or remove `descriptive`."
             )
-        if len(found) < len(set(lines)):
+        if len(prompts) < len(lines):
             self.notes.append(
-                f"{len(set(lines)) - len(found)} of {len(set(lines))} descriptive prompts mention "
-                "no class and were left out."
+                f"{len(lines) - len(prompts)} of {len(lines)} descriptive prompts mention no class "
+                "and were left out."
             )
-        return found
+        return prompts
 
     def _llm_pairs(self, config: LLMConfig) -> list[CompoundPrompt]:
         answer = plausible_pairs(self.classes, endpoint_of(config), self.replies)
@@ -115,5 +116,5 @@ class BankBuilder:
         sets = dict.fromkeys(prompt.class_ids for prompt in prompts if len(prompt.class_ids) > 1)
         answer = descriptive_sentences(self.classes, list(sets), endpoint_of(config), self.replies)
         if answer.problem:
-            self.notes.append(f"{answer.problem} The run goes on without its other sentences.")
+            self.notes.append(f"{answer.problem} The run continues without its other sentences.")
         return list(answer.found)

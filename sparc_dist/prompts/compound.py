@@ -19,7 +19,7 @@ Direction = Literal["either", "forward"]
 
 @dataclass(frozen=True)
 class CompoundPrompt:
-    """One prompt that names several classes, and where it came from."""
+    """A prompt, the classes it mentions, and where it comes from."""
 
     text: str
     class_ids: tuple[int, ...]
@@ -28,33 +28,33 @@ class CompoundPrompt:
 
 @dataclass(frozen=True)
 class Cooccurrence:
-    """How many images hold each class, pair and triplet. Counts of shards add up.
+    """The number of images with each class, pair and triplet; counts of shards add up.
 
-    counts: (N, N, N); its diagonals hold the pairs (i, i, j) and single classes (i, i, i).
+    counts: (N, N, N); its diagonals are the pairs (i, i, j) and single classes (i, i, i).
     """
 
     counts: NDArray[np.int64]
 
     @classmethod
     def of(cls, labels: Iterable[Sequence[int]], classes: int) -> Cooccurrence:
-        """Count the label lists of a shard."""
+        """Counts the label lists of a shard."""
         lists = list(labels)
         present = np.zeros((len(lists), classes))
         for row, indices in zip(present, lists, strict=True):
             row[list(indices)] = 1.0
         # Sums of 0 and 1 in float64 are exact counts, and BLAS makes them fast.
-        holding = (present[present[:, index] > 0] for index in range(classes))
-        return cls(np.stack([rows.T @ rows for rows in holding]).astype(np.int64))
+        images_of = (present[present[:, index] > 0] for index in range(classes))
+        return cls(np.stack([rows.T @ rows for rows in images_of]).astype(np.int64))
 
     def __add__(self, other: Cooccurrence) -> Cooccurrence:
         return Cooccurrence(self.counts + other.counts)
 
     def single(self, i: int) -> int:
-        """Images that hold class i."""
+        """Returns the number of images with class i."""
         return int(self.counts[i, i, i])
 
     def pair(self, i: int, j: int) -> int:
-        """Images that hold both."""
+        """Returns the number of images with both classes."""
         return int(self.counts[i, i, j])
 
 
@@ -64,7 +64,7 @@ def from_cooccurrence(
     thresholds: tuple[float, float] = (0.05, 0.025),
     direction: Direction = "either",
 ) -> list[CompoundPrompt]:
-    """The plausible pairs, then the best triplet of each, the same set of classes once.
+    """Returns the plausible pairs, then the likeliest triplet of each without duplicates.
 
     thresholds: τ₂ for P(j|i) and τ₃ for P(k|i,j), both strict.
     """
@@ -82,12 +82,12 @@ def from_cooccurrence(
 
 
 def all_pairs(classes: Sequence[str]) -> list[CompoundPrompt]:
-    """Every pair: what can be asked when nothing is known of co-occurrence."""
+    """Returns every pair of classes, for data without co-occurrence statistics."""
     return [pair_prompt(classes, i, j) for i, j in combinations(range(len(classes)), 2)]
 
 
 def from_sets(classes: Sequence[str], sets: Iterable[Sequence[int]]) -> list[CompoundPrompt]:
-    """The given pairs and triplets of classes."""
+    """Returns the prompts of given pairs and triplets of classes."""
     return [
         pair_prompt(classes, ids[0], ids[1])
         if len(ids) == 2
@@ -101,21 +101,21 @@ def in_templates(
     prompts: Iterable[CompoundPrompt],
     templates: Sequence[PairTemplate],
 ) -> list[CompoundPrompt]:
-    """The same prompts with every pair in each of the templates; other prompts as they are."""
-    found = []
+    """Returns the prompts with every pair in each template; other prompts are unchanged."""
+    expanded = []
     for prompt in prompts:
         if prompt.origin == "pair":
             i, j = prompt.class_ids
-            found += [pair_prompt(classes, i, j, word) for word in templates]
+            expanded += [pair_prompt(classes, i, j, word) for word in templates]
         else:
-            found.append(prompt)
-    return found
+            expanded.append(prompt)
+    return expanded
 
 
 def random_prompts(classes: Sequence[str], per_class: int, seed: int) -> list[CompoundPrompt]:
-    """The control of WaffleCLIP's kind: what a class's company adds when it means nothing.
+    """Returns WaffleCLIP-style prompts, a control: class names with meaningless characters.
 
-    The same random characters for every class.
+    Every class gets the same random characters.
     """
     rng = np.random.default_rng(seed)
     letters = np.array(list(string.ascii_lowercase + string.digits))
@@ -130,12 +130,12 @@ def random_prompts(classes: Sequence[str], per_class: int, seed: int) -> list[Co
 def pair_prompt(
     classes: Sequence[str], i: int, j: int, template: PairTemplate = "and"
 ) -> CompoundPrompt:
-    """ "A and B", or another word between them."""
+    """Returns "A and B", or the two classes with another word between them."""
     return CompoundPrompt(f"{classes[i]} {template} {classes[j]}", tuple(sorted((i, j))), "pair")
 
 
 def triplet_prompt(classes: Sequence[str], i: int, j: int, k: int) -> CompoundPrompt:
-    """ "A, B, and C"."""
+    """Returns "A, B, and C"."""
     text = f"{classes[i]}, {classes[j]}, and {classes[k]}"
     return CompoundPrompt(text, tuple(sorted((i, j, k))), "triplet")
 
@@ -146,17 +146,17 @@ def _distinct_triplets(
     pairs: Sequence[tuple[int, int]],
     tau3: Fraction,
 ) -> list[tuple[int, int, int]]:
-    """For each pair its likeliest third class; of a set reached twice, the likelier way."""
+    """Returns each pair with its likeliest third class; equal sets keep the likelier order."""
     best: dict[frozenset[int], tuple[Fraction, tuple[int, int, int]]] = {}
     for i, j in pairs:
         if not (together := seen.pair(i, j)):
             continue
-        # Names, not positions, break ties: the order of the classes then decides nothing.
+        # Ties are broken by name, so that the order of the classes does not matter.
         others = [k for k in range(len(classes)) if k not in (i, j)]
         others.sort(key=lambda k: (-seen.counts[i, j, k], classes[k]))
         for k in others[:1]:
             probability = Fraction(int(seen.counts[i, j, k]), together)
-            known = best.get(frozenset((i, j, k)))
-            if probability > tau3 and (known is None or probability > known[0]):
+            previous = best.get(frozenset((i, j, k)))
+            if probability > tau3 and (previous is None or probability > previous[0]):
                 best[frozenset((i, j, k))] = (probability, (i, j, k))
     return [triplet for _, triplet in best.values()]

@@ -1,4 +1,4 @@
-"""A prompt bank in a backbone's space."""
+"""The text embeddings of a prompt bank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Float32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TextEmbeddings:
-    """The whole prompt bank in a backbone's space, each row of length 1.
+    """The embeddings of a prompt bank by one backbone, each row of length 1.
 
     singleton: (N, d), auxiliary: (N, d), compound: (P, d)
     """

@@ -1,8 +1,8 @@
 """Which classes a sentence mentions.
 
-Words are compared in lower case without punctuation; a class matches in singular and plural and
-with or without spaces ("pottedplant", "potted plants"); the longest match wins and uses its words
-up, so that "hot dog" does not mention "dog".
+Words are compared in lower case without punctuation. A class matches in singular and plural, with
+or without spaces ("pottedplant", "potted plants"). The longest match wins and consumes its words,
+so that "hot dog" does not mention "dog".
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _IRREGULAR = {
     "life": "lives",
     "thief": "thieves",
 }
-# Compounds such as "policeman" and "bookshelf" bend as their last part does.
-_BENDING_TAILS = ("man", "shelf", "knife", "child", "mouse", "foot", "person")
+# Compounds such as "policeman" and "bookshelf" form the plural of their last part.
+_IRREGULAR_ENDINGS = ("man", "shelf", "knife", "child", "mouse", "foot", "person")
 
 
 def plurals(word: str) -> set[str]:
-    """The forms in which ``word``, taken as a singular, may stand in the plural."""
+    """Returns the possible plurals of ``word``, taken as a singular."""
     forms = {word + "s"}
     if word.endswith(("s", "x", "z", "ch", "sh", "o")):
         forms.add(word + "es")
     if word.endswith("y") and word[-2:-1] not in set("aeiou"):
         forms.add(word[:-1] + "ies")
     for tail, plural in _IRREGULAR.items():
-        if word == tail or (tail in _BENDING_TAILS and word.endswith(tail)):
+        if word == tail or (tail in _IRREGULAR_ENDINGS and word.endswith(tail)):
             forms.add(word[: len(word) - len(tail)] + plural)
     return forms
 
 
 def singulars(word: str) -> set[str]:
-    """The words of which ``word`` may be the plural."""
+    """Returns the words that ``word`` may be the plural of."""
     candidates = {word[:-1], word[:-2], word[:-3] + "y"}
     for tail, plural in _IRREGULAR.items():
         if word.endswith(plural):
@@ -70,7 +70,7 @@ class ClassMatcher:
             if name in classes:
                 names.append((words_of(alias), classes.index(name)))
         self._longest = 1 + max((len(words) for words, _ in names), default=0)
-        # Names as they are written come first: "glasses" is itself before it is several "glass".
+        # Exact names come first: "glasses" is a class of that name rather than a plural of "glass".
         for words, index in names:
             self._forms.setdefault("".join(words), index)
         for words, index in names:
@@ -79,9 +79,9 @@ class ClassMatcher:
                     self._forms.setdefault("".join([*words[:-1], last]), index)
 
     def classes_in(self, text: str) -> tuple[int, ...]:
-        """The indices of the classes that ``text`` mentions, rising."""
+        """Returns the sorted indices of the classes that ``text`` mentions."""
         found = set()
-        # Words belong together only within a phrase: "cat, fish" is no catfish.
+        # Words are joined only within a phrase: "cat, fish" does not mention "catfish".
         for phrase in re.split(r"[,;:!?()]", text):
             words = words_of(phrase)
             free = [True] * len(words)
@@ -92,11 +92,11 @@ class ClassMatcher:
         return tuple(sorted(found))
 
     def _candidates(self, words: Sequence[str]) -> Iterable[tuple[int, int, int]]:
-        """Every span that spells a class, longest text first."""
+        """Returns every span of words that spells a class, longest text first."""
         spans = []
         for start in range(len(words)):
             for stop in range(start + 1, min(start + self._longest, len(words)) + 1):
-                spelt = "".join(words[start:stop])
-                if spelt in self._forms:
-                    spans.append((-len(spelt), start, stop, self._forms[spelt]))
+                joined = "".join(words[start:stop])
+                if joined in self._forms:
+                    spans.append((-len(joined), start, stop, self._forms[joined]))
         return [(start, stop, index) for _, start, stop, index in sorted(spans)]

@@ -1,4 +1,4 @@
-"""What a user wants to know of a prompt bank at a glance."""
+"""A short text about a prompt bank."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from statistics import median
 
 from sparc_dist.prompts.bank import PromptBank
 
-#: With fewer compound prompts a class has hardly any order statistics.
+#: A class with fewer compound prompts has hardly any order statistics.
 FEW = 4
 
 
 def summary(bank: PromptBank) -> str:
-    """Counts by kind and origin, prompts per class, and the classes with few."""
+    """Returns the counts by kind and origin, prompts per class, and the classes with few."""
     counts = [len(indices) for indices in bank.mentions]
     origins = Counter(prompt.origin for prompt in bank.compound)
     by_origin = ", ".join(f"{count} {origin}" for origin, count in origins.items()) or "none"

@@ -1,6 +1,6 @@
-"""The report: tables for people and programs, a page, example pictures, a list of labels.
+"""The report: tables in Markdown and CSV, an HTML page, example pictures, a list of labels.
 
-Belongs here: turning what a run left in storage into what people read. Does not: computing metrics
+Belongs here: turning the files of a run into something people read. Does not: computing metrics
 (``pipeline``). Needs no Ray. Uses: ``runs``, ``prompts``, ``images``, ``storage``, ``errors``.
 """
 

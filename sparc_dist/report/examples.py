@@ -1,4 +1,4 @@
-"""A picture of what comes out: some images with their likeliest classes."""
+"""The example sheet: a picture of some images with their most likely classes."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"
 
 
 def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) -> bytes | None:
-    """A PNG of the first images of a unit; None when none of them can be shown.
+    """Returns a PNG of the first images of a unit; None if none of them can be read.
 
-    A class that the labels confirm has a plus, one that they deny a minus.
+    Classes have a plus if they are among the image's labels, a minus if not.
     """
     final = storage.read_table(unit.final(0), ["image_id", "sparc"]).slice(0, COLUMNS * ROWS)
     images = storage.read_row_group(dataset.images, 0, ["image_id", "uri", "labels"])
-    known = {row["image_id"]: row for row in images.to_pylist()}
+    by_id = {row["image_id"]: row for row in images.to_pylist()}
     sheet = Image.new("RGB", (COLUMNS * SIDE, ROWS * (SIDE + TOP * LINE + 8)), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
     shown = 0
     for row in final.to_pylist():
         try:
-            pixels = decode(storage.read_bytes(known[row["image_id"]]["uri"]), SIDE - 8)
+            pixels = decode(storage.read_bytes(by_id[row["image_id"]]["uri"]), SIDE - 8)
         except (BadImage, UserError, OSError, ValueError):
             continue
         x = shown % COLUMNS * SIDE + 4
         y = shown // COLUMNS * (SIDE + TOP * LINE + 8) + 4
         sheet.paste(Image.fromarray(pixels), (x, y))
-        labels = known[row["image_id"]]["labels"]
+        labels = by_id[row["image_id"]]["labels"]
         for rank, index in enumerate(np.argsort(row["sparc"])[::-1][:TOP]):
-            mark, colour = _verdict(int(index), labels)
+            mark, colour = _mark(int(index), labels)
             text = f"{mark}{classes[index]}  {row['sparc'][index]:.1f}"
             draw.text((x, y + SIDE - 8 + rank * LINE), text, fill=colour, font=font)
         shown += 1
@@ -48,7 +48,7 @@ def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) 
     return buffer.getvalue()
 
 
-def _verdict(index: int, labels: list[int] | None) -> tuple[str, str]:
+def _mark(index: int, labels: list[int] | None) -> tuple[str, str]:
     if labels is None:
         return "", UNKNOWN
     return ("+ ", PRESENT) if index in labels else ("- ", ABSENT)

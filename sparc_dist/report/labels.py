@@ -1,4 +1,4 @@
-"""The likeliest classes of each image, from a run's final scores."""
+"""The most likely classes of each image, from a run's final scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[str, list[tuple[str, float]]]
 
 
 def top_classes(run: str, dataset: str, backbone: str, top: int) -> Iterator[Row]:
-    """For each image its ``top`` classes with their scores, the likeliest first."""
+    """Yields each image with its ``top`` classes and their scores, the highest score first."""
     data = RunLayout(run).dataset(dataset)
     classes = PromptBank.from_table(storage.read_table(data.prompts)).classes
     for shard in range(len(storage.row_group_sizes(data.images))):
@@ -28,7 +28,7 @@ def top_classes(run: str, dataset: str, backbone: str, top: int) -> Iterator[Row
 
 
 def write_labels(rows: Iterable[Row], url: str, keep: int) -> tuple[list[Row], int]:
-    """A CSV with a line for each image and class; gives the first rows and how many there are."""
+    """Writes one CSV line per image and class; returns the first ``keep`` rows and the total."""
     first: list[Row] = []
     count = 0
     with storage.atomic_file(url) as path, path.open("w", newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""index.html: the report as one page that needs nothing from outside."""
+"""index.html: the report as one self-contained page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ img { max-width: 100%; }
 
 
 def to_html(results: Results, examples: Sequence[str]) -> str:
-    """The page; ``examples`` are files of the report to show."""
+    """Returns the page; ``examples`` are the pictures to show, relative to the page."""
     body = "\n".join(_body(results, examples))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -36,7 +36,7 @@ def _body(results: Results, examples: Sequence[str]) -> Iterator[str]:
     if remarks := list(results.remarks()):
         yield "<ul>" + "".join(f"<li>{escape(remark)}</li>" for remark in remarks) + "</ul>"
     for name in examples:
-        yield f'<p><img src="{escape(name)}" alt="Images with their three likeliest classes"></p>'
+        yield f'<p><img src="{escape(name)}" alt="Images with their three most likely classes"></p>'
     for (dataset, backbone), metrics in results.metrics.items():
         yield f"<h2>{escape(dataset)} × {escape(backbone)}</h2>"
         yield _counts(metrics)
@@ -62,15 +62,15 @@ def _counts(metrics: dict[str, Any]) -> str:
         for name, stage in metrics["stages"].items()
     )
     recovery = metrics.get("recovery", {})
-    told = "".join(
+    recovered = "".join(
         f" {count:,} {name.replace('_', ' ')}." for name, count in recovery.items() if count
     )
     bad = metrics["errors"]["images"]
-    return f"<p>{metrics['images']:,} images, {bad:,} errors. {stages}.{told}</p>"
+    return f"<p>{metrics['images']:,} images, {bad:,} errors. {stages}.{recovered}</p>"
 
 
 def _error_table(errors: dict[str, Any]) -> str:
-    """How many images could not be read, and why; the rows themselves lie in errors/."""
+    """Returns the number of unreadable images per reason; the images are listed in errors/."""
     rows = "".join(
         f"<tr><td>{escape(reason)}</td><td>{count:,}</td></tr>"
         for reason, count in errors["reasons"].items()
@@ -80,16 +80,16 @@ def _error_table(errors: dict[str, Any]) -> str:
 
 
 def _class_table(metrics: dict[str, Any]) -> str:
-    """AP per class, the largest gain over ZSCLIP first."""
+    """Returns the AP per class, the largest gain over ZSCLIP first."""
     aps = {method: metrics[method]["AP"] for method in TITLES}
-    known = [name for name, value in aps["sparc"].items() if value is not None]
-    known.sort(key=lambda name: aps["zsclip"][name] - aps["sparc"][name])
+    names = [name for name, value in aps["sparc"].items() if value is not None]
+    names.sort(key=lambda name: aps["zsclip"][name] - aps["sparc"][name])
     rows = "".join(
         f"<tr><td>{escape(name)}</td>{_cells('td', [shown(aps[m][name]) for m in TITLES])}"
         f"<td>{aps['sparc'][name] - aps['zsclip'][name]:+.1f}</td>"
         f'<td class="text"><span class="bar" style="width:{aps["sparc"][name] / 5:.1f}rem"></span>'
         "</td></tr>"
-        for name in known
+        for name in names
     )
     head = _cells("th", ["AP (%)", *TITLES.values(), "gain", ""])
     return f"<table><tr>{head}</tr>{rows}</table>"

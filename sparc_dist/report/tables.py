@@ -1,4 +1,4 @@
-"""The main table, as the paper prints it: data set × method, a column a backbone, the average."""
+"""The main table, as in the paper: one row per data set and method, one column per backbone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def to_markdown(results: Results) -> str:
 
 
 def to_csv(results: Results) -> str:
-    """Returns tables.csv: one line for each data set, backbone and method."""
+    """Returns tables.csv: one line per data set, backbone and method."""
     backbones = [*results.backbones, "average"]
     rows = [
         [dataset, backbone, method, value]

@@ -1,4 +1,4 @@
-"""Writes the report's files from what the units left in storage."""
+"""Writes the report's files from the stored results of the units."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sparc_dist.runs import Results, RunLayout, read_record
 
 
 def write_report(run: str) -> Results:
-    """Write ``report/`` of a run: tables.md, tables.csv, index.html and example pictures.
+    """Writes ``report/`` of a run: tables.md, tables.csv, index.html and example pictures.
 
-    A report that is of these very results is left as it is: no image is looked at.
+    A report of the same results is left as it is, without reading any image.
     """
     layout = RunLayout(run)
     results = Results.read(layout, read_record(layout))
-    of = {"sha256": results.sha256}
-    if storage.read_json_if_exists(layout.report_marker) != of:
+    marker = {"sha256": results.sha256}
+    if storage.read_json_if_exists(layout.report_marker) != marker:
         _write(layout, results)
-        storage.write_json(layout.report_marker, of)
+        storage.write_json(layout.report_marker, marker)
     return results
 
 

@@ -1,4 +1,4 @@
-"""fusion.json: the fitted fusion with its prompts, all that is needed to score a new image."""
+"""fusion.json: the fitted fusion, with all that is needed to score a new image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparc_dist.core.moments import Moments
 
 
 def write_fusion(url: str, fusion: Fusion, classes: Sequence[str], prompts_sha256: str) -> None:
-    """Write a fusion; its floats keep every bit."""
+    """Writes a fusion; its floats keep every bit."""
     moments = fusion.moments
     storage.write_json(
         url,
@@ -32,7 +32,7 @@ def write_fusion(url: str, fusion: Fusion, classes: Sequence[str], prompts_sha25
 
 
 def read_fusion(url: str) -> Fusion:
-    """Read a fusion back."""
+    """Reads a fusion."""
     stored = storage.read_json(url)
     return Fusion(
         Method(**stored["method"]),

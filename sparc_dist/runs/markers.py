@@ -1,6 +1,6 @@
-"""Markers: written last, a shard's marker says that it is scored, by what, and its files' hashes.
+"""Markers: written last, a shard's marker says that it is scored, with what, and its files' hashes.
 
-What has no marker does not exist: nothing is ever listed.
+A shard without a marker is not scored: nothing is ever listed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READERS = 32
 
 @dataclass(frozen=True)
 class Provenance:
-    """By what a shard was scored."""
+    """What a shard was scored with."""
 
     weights_sha256: str
     prompts_sha256: str
@@ -32,9 +32,9 @@ class Provenance:
 class Marker:
     """A scored shard.
 
-    reasons: how many of its errors are of each kind. sha256: of its files "scores" and "errors".
-    retries: how often the store had to be asked again. seconds: of each step. precision: of the
-    first shard, how far scores in less than float32 are from it.
+    reasons: the number of errors of each kind. sha256: of its files "scores" and "errors".
+    retries: the number of repeated requests to the store. seconds: per step. precision: only of
+    the first shard, how far scores in less than float32 differ from float32.
     """
 
     shard: int
@@ -48,12 +48,12 @@ class Marker:
     precision: dict[str, Any] | None = None
 
     def write(self, unit: UnitLayout) -> None:
-        """Say that the shard is done."""
+        """Writes the marker: the shard is done."""
         storage.write_json(unit.marker(self.shard), asdict(self))
 
     @classmethod
     def read(cls, unit: UnitLayout, shard: int) -> Marker | None:
-        """A shard's marker; None where there is none, or a damaged one."""
+        """Returns a shard's marker, or None if it is missing or damaged."""
         try:
             stored: dict[str, Any] | None = storage.read_json_if_exists(unit.marker(shard))
             if stored is None:
@@ -65,9 +65,9 @@ class Marker:
 
 @dataclass
 class MarkerSummary:
-    """What a unit's markers add up to. images: of each shard, 0 for those that are missing.
+    """The sum of a unit's markers.
 
-    key: a hash of all scores, as the markers name them.
+    images: per shard, 0 for a missing one. key: a hash of the hashes of all scores.
     """
 
     images: list[int] = field(default_factory=list)
@@ -81,26 +81,26 @@ class MarkerSummary:
 
     @classmethod
     def of(cls, unit: UnitLayout, shards: int) -> MarkerSummary:
-        """Read the markers of a unit with so many shards."""
-        tally, digest = cls(), hashlib.sha256()
+        """Reads the markers of a unit with ``shards`` shards."""
+        summary, digest = cls(), hashlib.sha256()
         for shard, marker in enumerate(_read_all(unit, shards)):
-            tally.images.append(marker.images if marker else 0)
+            summary.images.append(marker.images if marker else 0)
             if marker is None:
-                tally.missing.append(shard)
+                summary.missing.append(shard)
                 continue
-            tally.errors += marker.errors
-            tally.reasons.update(marker.reasons)
-            tally.retries += marker.retries
-            tally.scorings.add(marker.scoring)
-            tally.precision = tally.precision or marker.precision
+            summary.errors += marker.errors
+            summary.reasons.update(marker.reasons)
+            summary.retries += marker.retries
+            summary.scorings.add(marker.scoring)
+            summary.precision = summary.precision or marker.precision
             digest.update(marker.sha256["scores"].encode())
-        tally.key = digest.hexdigest()
-        return tally
+        summary.key = digest.hexdigest()
+        return summary
 
 
 def _read_all(unit: UnitLayout, shards: int) -> Iterator[Marker | None]:
-    """In order; some at a time, because a run may have very many."""
+    """Yields the markers in order, read in batches because a run may have very many."""
     with ThreadPoolExecutor(READERS) as readers:
         for start in range(0, shards, 1024):
-            some = range(start, min(start + 1024, shards))
-            yield from readers.map(lambda shard: Marker.read(unit, shard), some)
+            batch = range(start, min(start + 1024, shards))
+            yield from readers.map(lambda shard: Marker.read(unit, shard), batch)

@@ -1,4 +1,4 @@
-"""run.json: which run lies at an output, so that two are never mixed."""
+"""run.json: the record of which run is stored at an output, so that two are never mixed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 
-#: The version of the run format (docs/run-format.md); a run without one is of version 1.
+#: The version of the run format (docs/run-format.md); a run that names none has version 1.
 FORMAT = 1
 
 Record = dict[str, Any]
 
 
 def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
-    """Write run.json before anything else, or find that this very run was begun earlier."""
+    """Writes run.json before anything else, or returns that of the same run to resume."""
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
     if overwrite:
         storage.check_access(layout.root)
         discard(layout, _read(layout) or identity)
-    record = None if overwrite else _read_whole(layout)
+    record = None if overwrite else _read_undamaged(layout)
     if record is not None:
         different = list(differences({key: record[key] for key in identity}, identity))
         if not different:
@@ -46,8 +46,8 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
             )
     elif not overwrite and _has_results(layout, identity):
         raise UserError(
-            f"{layout.root} holds results without the run.json that says of what run; put it back, "
-            "choose another place with --to NEW, or start anew with --overwrite."
+            f"{layout.root} holds results without the run.json that describes them; restore it, "
+            "choose another place with --to NEW, or start over with --overwrite."
         )
     storage.check_access(layout.root)
     record = {"format": FORMAT, "sparc_dist": __version__, **identity, **_facts()}
@@ -56,7 +56,7 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
 
 
 def read_record(layout: RunLayout) -> Record:
-    """run.json, for who only looks at a run and cannot do without it."""
+    """Returns run.json; raises UserError if it is missing or damaged."""
     place = without_secrets(layout.root)
     try:
         record: Record = storage.read_json(layout.run)
@@ -67,11 +67,11 @@ def read_record(layout: RunLayout) -> Record:
         raise UserError(f"There is no run at {place}; check the URL, or start the run.") from None
     except (ValueError, TypeError, KeyError):
         log.debug("run.json cannot be read", exc_info=True)
-    raise UserError(f"The run.json at {place} is damaged; put it back, it says what run this is.")
+    raise UserError(f"The run.json at {place} is damaged; restore it from a backup.")
 
 
 def _read(layout: RunLayout) -> Record | None:
-    """run.json; None where there is none, or a damaged one."""
+    """Returns run.json, or None if it is missing or damaged."""
     found = storage.read_json_if_exists(layout.run)
     try:
         names = [part["name"] for key in ("datasets", "backbones") for part in found["config"][key]]
@@ -80,15 +80,15 @@ def _read(layout: RunLayout) -> Record | None:
         return None
 
 
-def _read_whole(layout: RunLayout) -> Record | None:
-    """run.json; None where there is none. A damaged one is not guessed at."""
+def _read_undamaged(layout: RunLayout) -> Record | None:
+    """Returns run.json, or None if it is missing; raises UserError if it is damaged."""
     record = _read(layout)
     if record is not None:
         _check_format(layout, record)
     if record is None and storage.read_if_exists(layout.run) is not None:
         raise UserError(
-            f"{layout.run} is damaged, so nobody knows what run this is; put it back, choose "
-            "another place with --to NEW, or start anew with --overwrite."
+            f"{layout.run} is damaged, so it is unknown which run this is; restore it, choose "
+            "another place with --to NEW, or start over with --overwrite."
         )
     return record
 
@@ -116,9 +116,9 @@ def _facts() -> Record:
 
 
 def _input_hashes(config: Config) -> dict[str, str | None]:
-    """Content hashes of the tables and texts that the config names; None where one is missing.
+    """Returns the hashes of the tables and texts that the config names; None for a missing one.
 
-    A folder's images are taken as they are at the run's first start.
+    Images in a folder are not hashed: the run uses those present when it first starts.
     """
     urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
     for dataset in config.datasets:
@@ -129,15 +129,15 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
 
 
 def _has_results(layout: RunLayout, record: Record) -> bool:
-    """Whether the earlier start got as far as a prepared data set; before, nothing is lost."""
+    """Whether a data set is prepared; before that, there is nothing to lose."""
     names = [dataset["name"] for dataset in record["config"]["datasets"]]
     return any(storage.read_if_exists(layout.dataset(name).marker) is not None for name in names)
 
 
 def discard(layout: RunLayout, record: Record) -> None:
-    """Delete what a run wrote, by name; replies of an LLM stay, for they are of no one run.
+    """Deletes the files of a run, by name; replies of an LLM stay, because other runs can use them.
 
-    Markers go first and run.json last: broken off half way, it is still that run, with less done.
+    Markers go first and run.json last: if interrupted, it is still that run, with less done.
     """
     names = [dataset["name"] for dataset in record["config"]["datasets"]]
     backbones = [backbone["name"] for backbone in record["config"]["backbones"]]
@@ -169,7 +169,7 @@ def _experiments(layout: RunLayout) -> list[str]:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Where two configs differ, as "field: old → new"."""
+    """Yields where two configs differ, as "field: old → new"."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))

@@ -1,4 +1,4 @@
-"""What a pass of the reduce learnt from some shards, kept in a file until it is needed again."""
+"""Checkpoints of the reduce: the state of a pass for a group of shards, in a file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sparc_dist import storage
 
 
 class State(Protocol):
-    """A sum over images that can be cut into arrays and put together again, bit by bit."""
+    """A sum over images that can be stored as arrays and restored bit by bit."""
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The state as arrays, to be kept in a file."""
+        """Returns the state as arrays, to be stored in a file."""
         ...
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Self:
-        """What ``arrays`` gave."""
+        """Restores a state from what ``arrays`` returned."""
         ...
 
 
 def save(url: str, key: str, state: State, hashes: Sequence[str] = ()) -> None:
-    """Write a state. ``key``: a hash of all it was made from; ``hashes``: of files made with it."""
+    """Writes a state. key: a hash of all its inputs; hashes: of files written along with it."""
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {f"state{i:06d}": part for i, part in enumerate(state.arrays())}
     arrays |= {"count": len(arrays), "key": key, "hashes": np.array(hashes, dtype=str)}
@@ -38,18 +38,18 @@ S = TypeVar("S", bound=State)
 
 
 def load(url: str, key: str, kind: type[S]) -> tuple[S, list[str]] | None:
-    """The state at ``url`` and the hashes that were saved with it.
+    """Returns the state at ``url`` and the hashes that were saved with it.
 
-    None where there is no state, or one that was made from something else, or a damaged one.
+    Returns None if the state is missing or damaged, or has another key.
     """
     content = storage.read_if_exists(url)
     if content is None:
         return None
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = dict(archive)  # the archive's checksums are compared here
+            arrays = dict(archive)  # this verifies the checksums of the archive
         parts = [arrays[f"state{i:06d}"] for i in range(int(arrays["count"]))]
         found = kind.from_arrays(parts), [str(value) for value in arrays["hashes"]]
-    except Exception:  # a damaged archive raises nearly anything; it can be made again
+    except Exception:  # a damaged archive raises nearly anything; it is then computed again
         return None
     return found if str(arrays["key"]) == key else None

@@ -1,4 +1,4 @@
-"""Results: what became of the units of a run, in memory and as storage has it."""
+"""Results: the outcome of each unit of a run, in memory or read from storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparc_dist.runs.layout import RunLayout
 UnitKey = tuple[str, str]
 #: Which part of a run to do: score the images, reduce the scores, or both.
 Phase = Literal["all", "score", "reduce"]
-#: For each data set the backbones whose units are not finished.
+#: For each data set, the backbones whose units are not finished.
 Pending = dict[str, list[BackboneConfig]]
 
 #: The methods of every report: their keys in files, and their titles.
@@ -27,10 +27,10 @@ NO_LABELS = "There are no labels, so there is no mAP; the scores are in `final/`
 
 @dataclass
 class Results:
-    """Metrics of the units that are finished, and why others failed.
+    """The metrics of the finished units, and why others failed.
 
-    notes: for each data set what its preparation left out. nothing_to_do: all units were finished
-    before the run started.
+    notes: for each data set, what its preparation left out. nothing_to_do: whether all units were
+    finished before the run started.
     """
 
     layout: RunLayout
@@ -43,7 +43,7 @@ class Results:
 
     @classmethod
     def read(cls, layout: RunLayout, record: dict[str, Any]) -> Results:
-        """Reads what storage has of a run, whose run.json is ``record``."""
+        """Reads the results of a run from storage; ``record`` is its run.json."""
         results = cls(
             layout,
             [dataset["name"] for dataset in record["config"]["datasets"]],
@@ -62,31 +62,32 @@ class Results:
 
     @property
     def sha256(self) -> str:
-        """Of all that a report is made from."""
-        units = [[*key, of[key]] for of in (self.metrics, self.failures) for key in of]
+        """The hash of everything that a report shows."""
+        outcomes = [*self.metrics.items(), *self.failures.items()]
+        units = [[*key, outcome] for key, outcome in outcomes]
         parts = [self.datasets, self.backbones, units, self.notes]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def mean_ap(self, dataset: str, backbone: str, method: str) -> float | None:
-        """mAP in percent; None where the unit failed or has no labels."""
+        """Returns the mAP in percent, or None if the unit failed or has no labels."""
         metrics = self.metrics.get((dataset, backbone))
         return metrics[method]["mAP"] if metrics else None
 
     def average(self, dataset: str, method: str) -> float | None:
-        """The mean over the backbones that have a mAP."""
-        found = [self.mean_ap(dataset, backbone, method) for backbone in self.backbones]
-        known = [value for value in found if value is not None]
-        return sum(known) / len(known) if known else None
+        """Returns the mean over the backbones that have a mAP."""
+        maps = [self.mean_ap(dataset, backbone, method) for backbone in self.backbones]
+        present = [value for value in maps if value is not None]
+        return sum(present) / len(present) if present else None
 
     def rows(self) -> Iterator[tuple[str, str, list[float | None]]]:
-        """(data set, method, mAP of each backbone and then their average)."""
+        """Yields (data set, method, mAP of each backbone and then their average)."""
         for dataset in self.datasets:
             for method in TITLES:
                 values = [self.mean_ap(dataset, name, method) for name in self.backbones]
                 yield dataset, method, [*values, self.average(dataset, method)]
 
     def remarks(self) -> Iterator[str]:
-        """What a reader of the table must know beside its numbers."""
+        """Yields what a reader must know besides the numbers of the table."""
         for dataset, notes in self.notes.items():
             yield from (f"{dataset}: {note}" for note in notes)
         for (dataset, backbone), metrics in self.metrics.items():
@@ -96,19 +97,19 @@ class Results:
             if not metrics["labelled"]:
                 yield f"{unit}: {NO_LABELS}"
             elif metrics["labelled"] < total:
-                known = metrics["labelled"]
-                yield f"{unit}: {known} of {total} images have labels; mAP is of those."
+                labelled = metrics["labelled"]
+                yield f"{unit}: {labelled} of {total} images have labels; mAP covers only those."
             if errors["images"]:
                 reasons = "; ".join(f"{n} × {why}" for why, n in errors["reasons"].items())
                 yield f"{unit}: {errors['images']} of {total} images could not be read: {reasons}."
             empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
             if empty:
-                yield f"{unit}: no image holds {', '.join(empty)}."
-            if told := metrics.get("precision"):
+                yield f"{unit}: no image contains {', '.join(empty)}."
+            if check := metrics.get("precision"):
                 yield (
-                    f"{unit}: scored in {told['precision']}; on {told['images']} images its scores "
-                    f"differ from float32 by {told['largest_difference']:.2g} at most and "
-                    f"{told['mean_difference']:.2g} on average."
+                    f"{unit}: scored in {check['precision']}; on {check['images']} images its "
+                    f"scores differ from float32 by {check['largest_difference']:.2g} at most and "
+                    f"{check['mean_difference']:.2g} on average."
                 )
             yield from (f"{unit}: {note}" for note in metrics["notes"])
         for (dataset, backbone), reason in self.failures.items():

@@ -1,6 +1,6 @@
-"""The tables that hold a shard: what the map phase writes and the reduce phase reads.
+"""The tables of a shard, which the map phase writes and the reduce phase reads.
 
-What is read is compared with the hash that was taken when it was written.
+Content that is read is compared with the hash that was taken when it was written.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ METHODS = ("zsclip", "debiased", "sparc")
 
 
 def error_kind(reason: str) -> str:
-    """A reason without its figures and quotations, so that like errors can be counted."""
+    """Returns a reason without its numbers and quotations, so that similar errors count as one."""
     return re.sub(r"b?'[^']*'|\d[\d,.]*", "…", reason)[:120]
 
 
 class DamagedScores(UserError):
-    """Scores that are not those that were written; they can be made again from the images."""
+    """Stored scores are missing or damaged; the images can be scored again."""
 
 
 def list_column(rows: NDArray[np.floating]) -> pa.ListArray:
-    """A matrix (n, d) as a column of n lists of d float32."""
+    """Returns a matrix (n, d) as a column of n lists of d float32."""
     count, width = rows.shape
     values = pa.array(np.ascontiguousarray(rows, dtype=np.float32).reshape(-1))
     return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), values)
 
 
 def matrix(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
-    """The matrix (n, width) that ``list_column`` wrote."""
+    """Returns a column made by ``list_column`` as a matrix (n, width)."""
     values = np.asarray(column.combine_chunks().flatten(), dtype=np.float32)
     return values.reshape(len(column), width)
 
 
 def scores_table(ids: Sequence[str], scores: Scores, embedding: NDArray[np.float32]) -> pa.Table:
-    """A shard's scores and embeddings, one row an image."""
+    """Returns a shard's scores and embeddings, one row per image."""
     return pa.table(
         {
             "image_id": pa.array(ids, pa.string()),
@@ -66,19 +66,19 @@ def scores_table(ids: Sequence[str], scores: Scores, embedding: NDArray[np.float
 def write_shard(
     unit: UnitLayout, shard: int, table: pa.Table, errors: Sequence[dict[str, str]], by: Provenance
 ) -> Marker:
-    """A shard's scores and errors to storage; gives its marker, still to be written."""
-    # Without errors an empty table: it replaces what an earlier, unfinished try may have left.
-    bad = pa.Table.from_pylist(list(errors), schema=ERRORS)
+    """Writes a shard's scores and errors; returns its marker, which is still to be written."""
+    # Even an empty table is written: it replaces one from an earlier, unfinished attempt.
+    error_table = pa.Table.from_pylist(list(errors), schema=ERRORS)
     hashes = {
         "scores": storage.write_table(unit.scores(shard), table),
-        "errors": storage.write_table(unit.errors(shard), bad),
+        "errors": storage.write_table(unit.errors(shard), error_table),
     }
     reasons = dict(Counter(error_kind(error["error"]) for error in errors))
     return Marker(shard, len(table), len(errors), reasons, hashes, by)
 
 
 def final_table(ids: pa.ChunkedArray, columns: Sequence[NDArray[np.floating]]) -> pa.Table:
-    """A shard's final scores: ZSCLIP, debiased and SPARC, each (n, N)."""
+    """Returns a shard's final scores: ZSCLIP, debiased and SPARC, each (n, N)."""
     lists = {name: list_column(rows) for name, rows in zip(METHODS, columns, strict=True)}
     return pa.table({"image_id": ids, **lists})
 
@@ -93,13 +93,13 @@ class UnitShards:
     compounds: int
 
     def scores(self, shard: int) -> tuple[pa.ChunkedArray, Scores]:
-        """A shard's image ids and scores."""
-        table = self._scored(shard, ["image_id", "singleton", "auxiliary", "compound"])
+        """Returns a shard's image ids and scores."""
+        table = self._read_scores(shard, ["image_id", "singleton", "auxiliary", "compound"])
         return table["image_id"], self._scores(table)
 
     def embedded(self, shard: int) -> tuple[pa.ChunkedArray, Scores, NDArray[np.float32]]:
-        """A shard's image ids, scores and embeddings (n, d); d is 0 where there are none."""
-        table = self._scored(shard)
+        """Returns a shard's image ids, scores and embeddings (n, d); d is 0 without embeddings."""
+        table = self._read_scores(shard)
         lengths = pc.list_value_length(table["embedding"])
         width = lengths[0].as_py() if len(table) else 0
         return table["image_id"], self._scores(table), matrix(table["embedding"], width)
@@ -108,18 +108,18 @@ class UnitShards:
         widths = {"singleton": self.classes, "auxiliary": self.classes, "compound": self.compounds}
         return Scores(**{name: matrix(table[name], width) for name, width in widths.items()})
 
-    def _scored(self, shard: int, columns: list[str] | None = None) -> pa.Table:
+    def _read_scores(self, shard: int, columns: list[str] | None = None) -> pa.Table:
         marker = Marker.read(self.unit, shard)
         content = storage.read_if_exists(self.unit.scores(shard))
-        if marker is None or not _is(content, marker.sha256["scores"]):
+        if marker is None or not _has_hash(content, marker.sha256["scores"]):
             raise DamagedScores(
-                f"{self.unit.scores(shard)} is not what was written; start the run again to score "
-                "its images anew."
+                f"{self.unit.scores(shard)} is missing or damaged; start the run again to score "
+                "its images again."
             )
         return pq.read_table(io.BytesIO(content or b""), columns=columns)
 
     def damaged(self, shard: int) -> bool:
-        """Whether a shard's scores are not those that were written."""
+        """Whether a shard's scores differ from those that were written."""
         try:
             self.scores(shard)
         except DamagedScores:
@@ -127,31 +127,31 @@ class UnitShards:
         return False
 
     def has_final(self, shard: int, sha256: str) -> bool:
-        """Whether a shard's final scores are there as they were written."""
-        return _is(storage.read_if_exists(self.unit.final(shard)), sha256)
+        """Whether a shard's final scores are stored as they were written."""
+        return _has_hash(storage.read_if_exists(self.unit.final(shard)), sha256)
 
     def final(self, shard: int, sha256: str) -> tuple[list[str], NDArray[np.float32]]:
-        """A shard's image ids and final scores, the three methods side by side (n, 3 N)."""
+        """Returns a shard's image ids and final scores, the three methods side by side (n, 3 N)."""
         content = storage.read_if_exists(self.unit.final(shard))
-        if not _is(content, sha256):
+        if not _has_hash(content, sha256):
             raise UserError(
-                f"{self.unit.final(shard)} is not what was written; start the same command again "
-                "to make it anew."
+                f"{self.unit.final(shard)} is missing or damaged; run the same command again to "
+                "compute it again."
             )
         table = pq.read_table(io.BytesIO(content or b""))
         parts = [matrix(table[name], self.classes) for name in METHODS]
         return table["image_id"].to_pylist(), np.concatenate(parts, axis=1)
 
     def labels(self, shard: int, ids: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which of the images have labels (n,), and their labels (n, N)."""
+        """Returns which of the images have labels (n,), and their labels (n, N)."""
         rows = storage.read_row_group(self.dataset.images, shard, ["image_id", "labels"])
-        known = dict(zip(rows["image_id"].to_pylist(), rows["labels"].to_pylist(), strict=True))
-        labelled = np.array([known[image_id] is not None for image_id in ids], dtype=bool)
+        labels = dict(zip(rows["image_id"].to_pylist(), rows["labels"].to_pylist(), strict=True))
+        labelled = np.array([labels[image_id] is not None for image_id in ids], dtype=bool)
         present = np.zeros((len(ids), self.classes), dtype=bool)
         for row, image_id in zip(present, ids, strict=True):
-            row[known[image_id] or []] = True
+            row[labels[image_id] or []] = True
         return labelled, present
 
 
-def _is(content: bytes | None, sha256: str) -> bool:
+def _has_hash(content: bytes | None, sha256: str) -> bool:
     return content is not None and hashlib.sha256(content).hexdigest() == sha256

@@ -1,7 +1,7 @@
-"""How far a run is, told from what lies in storage: without Ray, without torch, at any time.
+"""The status of a run, read from storage at any time, without Ray and torch.
 
-Everything is found by its name and read; nothing is listed and nothing is written, so it may be
-asked from anywhere while the run goes on.
+Files are read by name; nothing is listed and nothing is written, so the status can be requested
+from anywhere while the run is active.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from sparc_dist.runs.record import read_record
 from sparc_dist.runs.results import Results
 from sparc_dist.runs.tables import aligned, shown
 
-HEAD = ("data set", "backbone", "scored", "images", "errors", "shards", "stage")
+HEADER = ("data set", "backbone", "scored", "images", "errors", "shards", "stage")
 
 
 @dataclass(frozen=True)
 class UnitStatus:
-    """How far a unit is.
+    """The status of a unit.
 
-    images, shards: all of its data set, 0 as long as that is not prepared. scored, errors: images
-    that have scores, and that could not be read.
-    stage: "not prepared", "not begun", "scoring", a pass of the reduce with the groups of shards
-    that it has done, "finishing", "done" with the mAP, or "failed" with the reason that the last
-    start left, which stands there until the next one ends.
+    stage: "not prepared", "not begun", "scoring", a pass of the reduce with its finished groups of
+    shards, "finishing", "done" with the mAP, or "failed" with the reason from the last start, until
+    the next one ends. images, shards: of the data set, 0 before it is prepared. scored, errors:
+    number of images that have scores, and that could not be read. done: whether nothing is missing.
     """
 
     dataset: str
@@ -42,15 +41,11 @@ class UnitStatus:
     errors: int = 0
     shards: int = 0
     shards_done: int = 0
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing is missing."""
-        return self.stage.startswith("done")
+    done: bool = False
 
 
 def status(root: str) -> list[UnitStatus]:
-    """How far each unit of the run at ``root`` is, in the order of its config."""
+    """Returns the status of each unit of the run at ``root``, in the order of its config."""
     layout = RunLayout(root)
     record = read_record(layout)
     results = Results.read(layout, record)
@@ -63,9 +58,9 @@ def status(root: str) -> list[UnitStatus]:
 
 
 def to_text(units: Sequence[UnitStatus]) -> str:
-    """A table: one line a unit, and their sum."""
+    """Returns a table with one line per unit, and their sum."""
     done = f"{sum(unit.done for unit in units)} of {len(units)} units done"
-    return aligned([HEAD, *map(_cells, units), ("sum", "", *_numbers(units), done)], "llrrrrl")
+    return aligned([HEADER, *map(_cells, units), ("sum", "", *_numbers(units), done)], "llrrrrl")
 
 
 def _cells(unit: UnitStatus) -> tuple[str, ...]:
@@ -73,7 +68,7 @@ def _cells(unit: UnitStatus) -> tuple[str, ...]:
 
 
 def _numbers(units: Sequence[UnitStatus]) -> tuple[str, ...]:
-    """The columns of numbers, summed over units; nothing where no data set is prepared."""
+    """Returns the numeric columns, summed over units; dashes if no data set is prepared."""
     names = ("scored", "images", "errors", "shards_done", "shards")
     scored, images, errors, done, shards = (
         sum(getattr(unit, name) for unit in units) for name in names
@@ -85,7 +80,7 @@ def _numbers(units: Sequence[UnitStatus]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Dataset:
-    """What a unit's status depends on beside the unit. passes: those that its reduce takes."""
+    """The facts shared by the units of a data set. passes: those that its reduce needs."""
 
     layout: DatasetLayout
     images: int
@@ -111,15 +106,25 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
     failed = failure and f"failed: {' '.join(failure.split())}"
     if not data.images:
         return UnitStatus(*key, failed or "not prepared")
-    if metrics := results.metrics.get(key):
+    metrics = results.metrics.get(key)
+    if metrics is not None:
         scored, errors, missing = metrics["images"], metrics["errors"]["images"], 0
         stage = failed or _done(results, key)
     else:
         unit = data.layout.unit(key[1])
-        tally = MarkerSummary.of(unit, data.shards)
-        scored, errors, missing = sum(tally.images), tally.errors, len(tally.missing)
+        markers = MarkerSummary.of(unit, data.shards)
+        scored, errors, missing = sum(markers.images), markers.errors, len(markers.missing)
         stage = failed or _stage(unit, data, missing)
-    return UnitStatus(*key, stage, data.images, scored, errors, data.shards, data.shards - missing)
+    return UnitStatus(
+        *key,
+        stage,
+        images=data.images,
+        scored=scored,
+        errors=errors,
+        shards=data.shards,
+        shards_done=data.shards - missing,
+        done=metrics is not None and not failed,
+    )
 
 
 def _done(results: Results, key: tuple[str, str]) -> str:
@@ -130,7 +135,7 @@ def _done(results: Results, key: tuple[str, str]) -> str:
 
 
 def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
-    """The stage of a unit that is not done: the first one of which something is missing."""
+    """Returns the stage of a unit that is not done: the first one that is not complete."""
     if missing:
         return "scoring" if missing < data.shards else "not begun"
     groups = len(shard_groups(data.shards))
@@ -144,5 +149,5 @@ def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
 
 
 def _exists(url: str) -> bool:
-    """Whether there is such a file; of a state, which may be large, one byte is enough."""
+    """Whether a file exists; reads one byte, because a state may be large."""
     return storage.read_if_exists(storage.byte_range(url, 0, 1)) is not None

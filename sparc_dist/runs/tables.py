@@ -12,7 +12,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. digits: decimals shown of a float; CSV keeps every bit."""
+    """Rows of cells. digits: decimals shown for a float; CSV keeps every bit."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -44,7 +44,7 @@ class Table:
 
 
 def shown(value: float | None, digits: int = 1) -> str:
-    """Returns a number as people read it; a dash where there is none."""
+    """Returns a number rounded for people, or a dash for None."""
     if value is None:
         return "–"
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
@@ -64,7 +64,7 @@ def aligned(rows: Sequence[Sequence[str]], alignment: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Returns a text on one line, without what would end a Markdown cell."""
+    """Returns a text on one line that is safe in a Markdown cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

@@ -1,4 +1,4 @@
-"""A simulated run on Ray: scores drawn shard by shard, then reduced as those of images are."""
+"""A simulated run on Ray: draws scores shard by shard, then reduces them like any other run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def draw_and_reduce(config: Config, settings: Settings) -> Results:
-    """Do what is missing of a simulated run that is claimed and has its input."""
+    """Does what is missing of a simulated run that is claimed and has its input."""
     layout = RunLayout(config.output)
     (dataset,), (backbone,) = config.datasets, config.backbones
     with cluster(config.resources):
@@ -40,26 +40,26 @@ def draw_and_reduce(config: Config, settings: Settings) -> Results:
 
 
 def _score(config: Config, layout: RunLayout, settings: Settings) -> None:
-    """The scores of all shards to storage, a task per group of them."""
+    """Draws the scores of all shards into storage, one task per group of shards."""
     (dataset,), (backbone,) = config.datasets, config.backbones
     limit = config.resources.no_progress_seconds
     data = prepare(dataset, layout.dataset(dataset.name), config.shard_size, limit)
-    drawing = Drawing.of(data, backbone.name, settings)
+    drawing = Drawing.from_prepared(data, backbone.name, settings)
     stages = Stages(dataset.name, backbone.name)
     Passes(data.sizes, limit).merged("scoring", stages, partial(_draw, drawing))
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What it takes to draw a shard."""
+    """What is needed to draw a shard."""
 
     shards: UnitShards
     model: ScoreModel
     scoring: Provenance
 
     @classmethod
-    def of(cls, data: Prepared, backbone: str, settings: Settings) -> Drawing:
-        """The drawing of a prepared data set."""
+    def from_prepared(cls, data: Prepared, backbone: str, settings: Settings) -> Drawing:
+        """Returns the drawing of a prepared data set."""
         bank, count = data.bank, len(data.bank.classes)
         mentioned = [prompt.class_ids for prompt in bank.compound]
         return cls(
@@ -69,13 +69,13 @@ class Drawing:
         )
 
     def done(self, shard: int) -> bool:
-        """Whether the shard is there as it was written."""
+        """Whether the shard was drawn with these settings and is not damaged."""
         marker = Marker.read(self.shards.unit, shard)
-        ours = marker is not None and marker.scoring == self.scoring
-        return ours and not self.shards.damaged(shard)
+        matches = marker is not None and marker.scoring == self.scoring
+        return matches and not self.shards.damaged(shard)
 
     def draw(self, shard: int) -> None:
-        """Scores, errors and marker of a shard, in this order."""
+        """Writes the scores, errors and marker of a shard, in this order."""
         before = retries()
         rows = storage.read_row_group(self.shards.dataset.images, shard, ["image_id"])
         ids = rows["image_id"].to_pylist()
@@ -86,7 +86,7 @@ class Drawing:
 
 
 def _draw(drawing: Drawing, group: ShardGroup) -> int:
-    """Draw what is missing or damaged of a group of shards; gives how many those were."""
+    """Draws the missing or damaged shards of a group. Returns their number."""
     missing = [shard for shard in group.shards if not drawing.done(shard)]
     for shard in missing:
         drawing.draw(shard)

@@ -33,16 +33,16 @@ from sparc_dist.simulation.model import (
 )
 from sparc_dist.storage import is_remote
 
-TRAINING_IMAGES = 40_000  # whose labels decide what prompts there are
-BLOCK = 4096  # images whose labels are drawn at once
+TRAINING_IMAGES = 40_000  # their labels determine the prompts
+BLOCK = 4096  # images whose labels are drawn at a time
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is simulated.
+    """The settings of a simulation.
 
-    classes: their number, or their names. labels: a table of labels whose co-occurrence the images
-    take over; without it there is one that is built in.
+    classes: their number, or their names. labels: a table of labels whose co-occurrence is used; if
+    None, a built-in one.
     """
 
     images: int
@@ -56,7 +56,7 @@ class Settings:
         for name, least in (("images", 1), ("classes", 1), ("seed", 0), ("shard_size", 1)):
             value = getattr(self, name)
             if isinstance(value, int) and value < least:
-                raise UserError(f"{name} is {value}; give at least {least}.")
+                raise UserError(f"{name} is {value}; it must be at least {least}.")
         try:
             check_classes(self.names)
         except ValueError as error:
@@ -64,39 +64,40 @@ class Settings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the classes; made up where only their number is given."""
+        """The names of the classes; generated if only their number is given."""
         if not isinstance(self.classes, int):
             return self.classes
         width = max(2, len(str(self.classes)))
         return tuple(f"class {number:0{width}d}" for number in range(1, self.classes + 1))
 
     def facts(self) -> dict[str, Any]:
-        """All that decides the labels and scores; of a table, its content and not its place."""
+        """Returns all that determines the labels and scores, with a table's hash for its path."""
         table = "built in" if self.labels is None else storage.sha256(self.labels)
-        kept = asdict(self) | {"classes": self.names, "labels": table}
-        return kept | {"training_images": TRAINING_IMAGES}
+        facts = asdict(self) | {"classes": self.names, "labels": table}
+        return facts | {"training_images": TRAINING_IMAGES}
 
     @property
     def sha256(self) -> str:
-        """A hash of all that decides the labels and scores."""
+        """A hash of all that determines the labels and scores."""
         return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
 
 def score_model(root: str, dataset: DatasetConfig) -> ScoreModel:
-    """What drew the scores of a data set of the simulated run at ``root``, for other prompts.
+    """Returns the model that drew a data set of the simulated run at ``root``, for other prompts.
 
-    The run may have been moved: the config says what its inputs are called, not where they lie.
+    The run may have been moved: the names of the inputs come from the config, the folder from
+    ``root``.
     """
     key = dataset.images.rsplit("/", 1)[-1].removeprefix("images-").removesuffix(".parquet")
-    kept = storage.read_json(storage.join(root, _input("settings", key)))
-    return ScoreModel(Noise(**kept["noise"]), kept["seed"], len(kept["classes"]), ())
+    facts = storage.read_json(storage.join(root, _input("settings", key)))
+    return ScoreModel(Noise(**facts["noise"]), facts["seed"], len(facts["classes"]), ())
 
 
 def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
-    """Write what is missing of the input below ``out``/input and the config; gives its path.
+    """Writes what is missing of the input below ``out``/input and the config. Returns its path.
 
-    The files are named by a hash of the settings: under other settings it is another run, which
-    the place of this one refuses.
+    The files are named by a hash of the settings. Raises UserError if ``out`` contains a simulation
+    with other settings.
     """
     out = storage.absolute(out, os.getcwd())
     key = settings.sha256[:16]
@@ -105,17 +106,17 @@ def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
     text = yaml.safe_dump(_config(out, settings, *tables), sort_keys=False).encode()
     if not overwrite and storage.read_if_exists(config) not in (None, text):
         raise UserError(
-            f"{out} holds a simulation with other settings; go back to those, name another place, "
-            "or replace it with --overwrite."
+            f"{out} contains a simulation with other settings; use those settings or another "
+            "folder, or replace it with --overwrite."
         )
-    kept = storage.join(out, _input("settings", key))
+    facts = storage.join(out, _input("settings", key))
     images, labels = (storage.join(out, table) for table in tables)
-    if overwrite or not all(map(_exists, (images, labels, kept))):
+    if overwrite or not all(map(_exists, (images, labels, facts))):
         print(f"drawing the labels of {settings.images:,} images", file=sys.stderr, flush=True)
-        model = LabelModel.of(_joint(settings))
+        model = LabelModel.from_joint(_joint(settings))
         _write(images, _images(model, settings))
         _write(labels, _training(model, settings))
-        storage.write_json(kept, settings.facts())
+        storage.write_json(facts, settings.facts())
     if storage.read_if_exists(config) != text:
         storage.write_bytes(config, text)
     return config
@@ -130,7 +131,7 @@ def _exists(url: str) -> bool:
 
 
 def _config(out: str, settings: Settings, images: str, labels: str) -> dict[str, object]:
-    """The run as anyone would write it down; paths are relative to the config."""
+    """Returns the run's config as a user would write it; paths are relative to the config."""
     return {
         "output": out if is_remote(out) else ".",
         "datasets": [
@@ -148,7 +149,7 @@ def _config(out: str, settings: Settings, images: str, labels: str) -> dict[str,
 
 
 def _joint(settings: Settings) -> Floats:
-    """Joint probabilities (N, N) of the classes: those of a table, or the built-in ones."""
+    """Returns joint probabilities (N, N) of the classes: those of a table, or the built-in ones."""
     count = len(settings.names)
     if settings.labels is None:
         return built_in_cooccurrence(count)
@@ -157,25 +158,25 @@ def _joint(settings: Settings) -> Floats:
         images += len(batch)
         seen += Cooccurrence.of(batch, count)
     if not seen.counts.any():
-        raise UserError(f"{settings.labels} holds no label; give a table with labels.")
+        raise UserError(f"{settings.labels} contains no labels; use a table with labels.")
     pairs: Floats = np.einsum("iij->ij", seen.counts) / images
     return pairs
 
 
 def _images(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:
-    """The manifest, a block at a time."""
+    """Yields the manifest, one block at a time."""
     width = max(6, len(str(settings.images)))
     for block, start in enumerate(range(0, settings.images, BLOCK)):
         numbers = range(start, min(start + BLOCK, settings.images))
         ids = [f"{number:0{width}d}" for number in numbers]
-        # With two slashes it is a URL, and the same wherever the run lies.
+        # The two slashes make it a URL, which does not depend on where the run is stored.
         uris = [f"{SIMULATED}://{image_id}" for image_id in ids]
         labels = model.draw(len(numbers), stream(settings.seed, LABELS, block))
         yield pa.table([pa.array(ids), pa.array(uris), _lists(labels)], schema=SCHEMA)
 
 
 def _training(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:
-    """The labels of other images, from which the compound prompts are made."""
+    """Yields the labels of other images, from which the compound prompts are made."""
     for block, start in enumerate(range(0, TRAINING_IMAGES, BLOCK)):
         count = min(BLOCK, TRAINING_IMAGES - start)
         labels = model.draw(count, stream(settings.seed, TRAINING, block))
@@ -183,14 +184,14 @@ def _training(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:
 
 
 def _lists(labels: Labels) -> pa.ListArray:
-    """Labels (n, N) as lists of the indices of the classes that are there."""
+    """Returns labels (n, N) as lists of the indices of the present classes."""
     offsets = np.concatenate([[0], np.cumsum(labels.sum(axis=1))])
     indices = np.nonzero(labels)[1].astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(indices))
 
 
 def _write(url: str, blocks: Iterator[pa.Table]) -> None:
-    """The blocks as one Parquet file."""
+    """Writes the blocks as one Parquet file."""
     first = next(blocks)
     with storage.atomic_file(url) as path, pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)

@@ -1,12 +1,12 @@
-"""Simulated labels and scores: the paper's noise model turned round, at any size, without images.
+"""Simulated labels and scores: draws from the paper's noise model, at any size, without images.
 
-Labels come from a matrix of joint probabilities by the dichotomised Gaussian: class i is present
-where the i-th of N correlated normal variables is below a threshold. Scores follow
+Labels are drawn from a matrix of joint probabilities by the dichotomised Gaussian: class i is
+present if the i-th of N correlated normal variables is below a threshold. Scores follow
 
     s = θ₁(t) · f(ỹ) + θ₀(t) + bias of the prompt + ε,    f = max(u) + δ · (mean of the other u),
 
-with u_i = a₀ⁱ + a₁ⁱ ỹ_i for the classes of the prompt: for a pair the OR with AND-bonus, for one
-class u itself. ỹ is what can be seen of the labels; all prompts see the same ỹ of an image.
+with u_i = a₀ⁱ + a₁ⁱ ỹ_i for the classes of the prompt. For a pair f is the OR with AND-bonus, for
+one class it is u itself. ỹ are the labels with flips; all prompts see the same ỹ of an image.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from sparc_dist.core.moments import Floats
 
 Labels = NDArray[np.bool_]
 
-#: The streams of random numbers: of one seed, no two draws share one.
+#: The kinds of random streams, so that no two draws from one seed share random numbers.
 CLASSES, PROMPTS, SHARDS, LABELS, TRAINING, MORE_PROMPTS, MORE = range(7)
 
-LARGEST = 10  # of a rate that is no share: far above any cosine
+LARGEST = 10  # upper limit of a rate that is not a probability: far above any cosine
 
-MOST_FREQUENT, LEAST_FREQUENT = 0.5, 0.002  # of COCO's classes: person, hair drier
-LABELS_PER_IMAGE = 2.9  # as COCO has
+MOST_FREQUENT, LEAST_FREQUENT = 0.5, 0.002  # COCO's person and hair drier
+LABELS_PER_IMAGE = 2.9  # as in COCO
 CLASSES_PER_CONTEXT = 8
-IN_CONTEXT = 0.5  # no class is much likelier than this where it is at home
-ANYWHERE = 0.1  # the share of a class's images that know no context
-RARE_COINCIDENCE = 0.1  # of what chance would give
+IN_CONTEXT = 0.5  # approximate upper limit of a class's probability within its contexts
+ANYWHERE = 0.1  # share of a class's images that is spread over all contexts
+RARE_COINCIDENCE = 0.1  # as a share of the probability under independence
 
 
 @dataclass(frozen=True)
 class Noise:
-    """All rates of the noise model; where there is an SD, the value beside it is the mean.
+    """The rates of the noise model. A value with an SD is the mean.
 
     miss, ghost: how often a present class is not seen, and an absent one is. The paper flips labels
     at one rate; with 77 of 80 classes absent, that would show more ghosts than objects.
-    offset: θ₀ of an image. gain_sd: of θ₁, whose mean is 1. base, lift: a₀ and a₁ of a class.
-    bonus: δ of a compound prompt. prompt_sd: of the bias of a prompt.
+    offset: θ₀ of an image. gain_sd: SD of θ₁, whose mean is 1. base, lift: a₀ and a₁ of a class.
+    bonus: δ of a compound prompt. prompt_sd: SD of the bias of a prompt.
     singleton, auxiliary, compound: SD of ε of a score of that kind.
 
-    The defaults give, at COCO's size, about the paper's mAPs and their order. Raw scores suffer
-    from θ₀, which debias removes. Prompts such as "A and B" see the same flips as the singleton of
-    A, but each has an ε of its own, which their mean averages out; and where B is seen, A is
-    likelier. Each of the two makes about half of what SPARC gains. The highest of them is a poor
-    judge of A, for any one companion lifts it; to lift the second and third highest without A takes
-    more companions at once, while A lifts them all.
+    At COCO's size, the defaults lead to about the paper's mAPs, in the same order. Raw scores
+    suffer from θ₀, which debiasing removes. Prompts such as "A and B" see the same flips as the
+    singleton of A, but each has its own ε, so their mean has less noise; and A is more likely
+    when B is seen. Each of the two accounts for about half of SPARC's gain. The highest of these
+    scores is a poor sign of A, because a single companion raises it. Raising the second and third
+    highest without A takes several companions at once, while A raises them all.
     """
 
     miss: float = 0.16
@@ -75,21 +75,21 @@ class Noise:
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
-            value, most = getattr(self, name), 1 if name in ("miss", "ghost") else LARGEST
-            if not 0 <= value <= most:
-                raise ValueError(f"{name} is {value}; it must be from 0 to {most}")
+            value, limit = getattr(self, name), 1 if name in ("miss", "ghost") else LARGEST
+            if not 0 <= value <= limit:
+                raise ValueError(f"{name} is {value}; it must be from 0 to {limit}")
 
 
 def stream(seed: int, kind: int, *numbers: int) -> np.random.Generator:
-    """Random numbers of their own for, say, a shard's number: whoever draws, they are the same."""
+    """Returns the generator of one shard, block or prompt; it is the same in every process."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(kind, *numbers)))
 
 
 def built_in_cooccurrence(classes: int) -> Floats:
-    """Joint probabilities (N, N) like COCO's, with kitchens and streets in it.
+    """Returns joint probabilities (N, N) like COCO's, with contexts such as kitchens and streets.
 
-    An image is of one of some contexts, all equally likely; given that, classes are independent.
-    A class is at home in one context, every fourth in two, a frequent one in as many as it needs.
+    An image has one context, all equally likely; within a context, classes are independent.
+    A class belongs to one context, every fourth to two, a frequent one to as many as it needs.
     """
     frequency = _frequencies(classes)
     contexts = -(-classes // CLASSES_PER_CONTEXT)
@@ -105,9 +105,9 @@ def built_in_cooccurrence(classes: int) -> Floats:
 
 
 def _frequencies(classes: int) -> Floats:
-    """Class frequencies (N,): one class as frequent as persons are, the others falling evenly.
+    """Returns class frequencies (N,): MOST_FREQUENT, then a geometric series to LEAST_FREQUENT.
 
-    The second is so frequent that the sum is the labels of an image; few classes make fewer.
+    The series starts where the sum is LABELS_PER_IMAGE, or less if there are few classes.
     """
     wanted = min(LABELS_PER_IMAGE, classes / 10) - MOST_FREQUENT
     fall = np.linspace(0, 1, classes - 1)
@@ -121,28 +121,28 @@ def _frequencies(classes: int) -> Floats:
 
 @dataclass(frozen=True)
 class LabelModel:
-    """A dichotomised Gaussian. thresholds: (N,), factor: (N, N), of the latent correlations."""
+    """A dichotomised Gaussian. thresholds: (N,). factor: (N, N), of the latent correlations."""
 
     thresholds: Floats
     factor: Floats
 
     @classmethod
-    def of(cls, joint: Floats) -> LabelModel:
-        """From joint probabilities (N, N), with those of the single classes on the diagonal."""
+    def from_joint(cls, joint: Floats) -> LabelModel:
+        """Returns the model of joint probabilities (N, N), class frequencies on the diagonal."""
         thresholds = ndtri(np.diag(joint))
         return cls(thresholds, _factor(latent_correlations(joint)))
 
     def draw(self, images: int, rng: np.random.Generator) -> Labels:
-        """Labels (n, N) of so many images."""
+        """Returns the labels (n, N) of ``images`` images."""
         latent = rng.standard_normal((images, len(self.thresholds))) @ self.factor.T
         present: Labels = latent < self.thresholds
         return present
 
 
 def latent_correlations(joint: Floats) -> Floats:
-    """The correlations (N, N) at which two normal variables are below their thresholds together.
+    """Returns the correlations (N, N) of normal variables that lead to these joint probabilities.
 
-    A class that is never or always there goes with no other.
+    A class that is never or always present is uncorrelated with all others.
     """
     frequency = np.diag(joint)
     varies = (frequency > 0) & (frequency < 1)
@@ -150,8 +150,8 @@ def latent_correlations(joint: Floats) -> Floats:
     pairs = varies[rows] & varies[columns]
     rows, columns = rows[pairs], columns[pairs]
     p, q = frequency[rows], frequency[columns]
-    # Pairs that were never seen together could have any correlation down to −1, which would leave
-    # no room for what they have in common with others: they get a rare coincidence.
+    # Pairs that never occur together could have any correlation down to −1, which would contradict
+    # their correlations with other classes. They are given a small joint probability instead.
     wanted = np.maximum(joint[rows, columns], RARE_COINCIDENCE * p * q)
     found = np.zeros_like(joint)
     found[rows, columns] = np.sin(_angles(ndtri(p), ndtri(q), wanted))
@@ -159,7 +159,7 @@ def latent_correlations(joint: Floats) -> Floats:
 
 
 def _angles(h: Floats, k: Floats, wanted: Floats) -> Floats:
-    """By bisection: the arcsines of the correlations at which P(X < h, Y < k) is as wanted."""
+    """Returns the arcsines of the correlations with P(X < h, Y < k) = wanted, by bisection."""
     low, high = np.full_like(h, -np.pi / 2), np.full_like(h, np.pi / 2)
     for _ in range(40):
         middle = (low + high) / 2
@@ -169,10 +169,10 @@ def _angles(h: Floats, k: Floats, wanted: Floats) -> Floats:
 
 
 def both_below(h: Floats, k: Floats, angle: Floats) -> Floats:
-    """P(X < h, Y < k) of standard normal variables with the correlation sin(angle), each (n,).
+    """Returns P(X < h, Y < k) for standard normals with the correlation sin(angle), each (n,).
 
-    Plackett: its derivative by the correlation is the density at (h, k); over the angle that is
-    smooth, and Gauss and Legendre need few points.
+    By Plackett, its derivative by the correlation is the density at (h, k). As a function of the
+    angle this is smooth, so that Gauss-Legendre quadrature needs few points.
     """
     total = np.zeros_like(h)
     for node, weight in zip(*np.polynomial.legendre.leggauss(32), strict=True):
@@ -183,9 +183,9 @@ def both_below(h: Floats, k: Floats, angle: Floats) -> Floats:
 
 
 def _factor(correlations: Floats) -> Floats:
-    """F (N, N) with F Fᵀ the nearest that can be: negative eigenvalues cut off, diagonal 1."""
+    """Returns F (N, N) with F Fᵀ ≈ correlations: negative eigenvalues cut off, diagonal 1."""
     values, vectors = np.linalg.eigh(correlations)
-    # The symmetric root: the signs of eigenvectors, which every machine chooses anew, cancel out.
+    # In the symmetric root the signs of eigenvectors, which differ between machines, cancel out.
     root: Floats = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
     length: Floats = np.linalg.norm(root, axis=1, keepdims=True)
     return root / length
@@ -200,16 +200,16 @@ class Seen:
     gain: Floats
 
     def scored(self, f: Floats, bias: Floats, errors: Floats) -> NDArray[np.float32]:
-        """Scores (n, P) from f (n, P), the biases (P,) of prompts and ε (n, P)."""
+        """Returns scores (n, P) from f (n, P), the biases (P,) of prompts and ε (n, P)."""
         return (self.gain * f + self.offset + bias + errors).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class ScoreModel:
-    """Scores of any shard, from its labels. mentioned: the classes of each of P compound prompts.
+    """Draws scores of shards from labels. mentioned: the classes of each of P compound prompts.
 
-    What is the same for all images is drawn from the seed, what is an image's own from the seed and
-    the number of its shard: so they are the same whoever draws them, and in whatever order.
+    What all images share is drawn from the seed, and what belongs to an image from the seed and the
+    number of its shard. So scores do not depend on the process or the order of the draws.
     """
 
     noise: Noise
@@ -218,7 +218,7 @@ class ScoreModel:
     mentioned: Sequence[Sequence[int]]
 
     def scores(self, shard: int, labels: Labels) -> Scores:
-        """The scores of a shard whose images have these labels (n, N)."""
+        """Returns the scores of a shard whose images have these labels (n, N)."""
         noise, rng = self.noise, stream(self.seed, SHARDS, shard)
         images = self._images(labels, rng)
         biases = self._classes[1]
@@ -233,14 +233,14 @@ class ScoreModel:
     def more(
         self, shard: int, labels: Labels, prompts: Sequence[tuple[str, Sequence[int]]]
     ) -> NDArray[np.float32]:
-        """The scores (n, P') of other compound prompts, which see the same of the same images.
+        """Returns the scores (n, P') of other compound prompts, with the same flips of labels.
 
-        What is a prompt's own is drawn from its text: it does not depend on what else is asked.
+        What belongs to a prompt is drawn from its text, so it does not depend on the others.
         """
         noise, images = self.noise, self._images(labels, stream(self.seed, SHARDS, shard))
         keys = [crc32(text.encode()) for text, _ in prompts]
-        own = [stream(self.seed, MORE_PROMPTS, key).standard_normal(2) for key in keys]
-        bonus, bias = np.array(own).reshape(-1, 2).T * [[noise.bonus_sd], [noise.prompt_sd]]
+        draws = [stream(self.seed, MORE_PROMPTS, key).standard_normal(2) for key in keys]
+        bonus, bias = np.array(draws).reshape(-1, 2).T * [[noise.bonus_sd], [noise.prompt_sd]]
         bonus = np.maximum(noise.bonus + bonus, 0)
         f = compound(images.seen, [ids for _, ids in prompts], bonus)
         errors = [stream(self.seed, MORE, key, shard).standard_normal(len(f)) for key in keys]
@@ -261,7 +261,7 @@ class ScoreModel:
         noise, rng = self.noise, stream(self.seed, CLASSES, 0)
         size = (2, self.classes)
         means, sds = [[noise.base], [noise.lift]], [[noise.base_sd], [noise.lift_sd]]
-        # Below zero, a class would hide itself.
+        # A negative lift would lower the scores of a class where it is present.
         return np.maximum(rng.normal(means, sds, size), 0), rng.normal(0, noise.prompt_sd, size)
 
     @cached_property
@@ -274,12 +274,12 @@ class ScoreModel:
 
 
 def _normal(like: NDArray[Any], rng: np.random.Generator) -> Floats:
-    """Normal variables in the shape of another array."""
+    """Returns standard normal variables in the shape of another array."""
     return rng.standard_normal(like.shape)
 
 
 def compound(seen: Floats, mentioned: Sequence[Sequence[int]], bonus: Floats) -> Floats:
-    """f (n, P) from the u (n, N) of each image, the classes of each prompt, and its δ (P,)."""
+    """Returns f (n, P) from u (n, N) of the images, the classes of each prompt, and its δ (P,)."""
     f = np.empty((len(seen), len(mentioned)))
     sizes = np.array([len(ids) for ids in mentioned], dtype=np.int64)
     for size in np.unique(sizes):

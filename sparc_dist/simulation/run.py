@@ -1,4 +1,4 @@
-"""A simulated run: its inputs, scores drawn from them, and the reduce."""
+"""A simulated run: its inputs, the scores drawn from them, and the reduce."""
 
 from __future__ import annotations
 

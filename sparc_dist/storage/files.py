@@ -1,8 +1,8 @@
-"""Where things lie: local paths and object storage behind the same few functions.
+"""Files on local disks and in object stores behind the same few functions.
 
-A file appears whole or not at all: locally it is written aside and renamed, object stores make an
-object visible only when its upload is complete. What a run wrote is found by its name, never by
-listing: a listing may be old.
+A file appears whole or not at all: locally a temporary file is written and renamed; object stores
+make an object visible only when its upload is complete. A run's files are found by name, never by
+listing, because a listing may be stale.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def is_folder(url: str) -> bool:
 
 
 def files_below(url: str) -> Iterator[str]:
-    """The URLs of all files below a folder, by name; holds one folder's names at a time."""
+    """Yields the URLs of all files below a folder, by name; holds one folder's names at a time."""
     if is_chain(url):
-        raise UserError(f"{url} is a chain of file systems; name a plain URL or folder.")
+        raise UserError(f"{url} is a chain of file systems; use a plain URL or folder.")
     fs, path = resolve(url)
     entries = with_retries(url, "listing", lambda fs, path: fs.ls(path, detail=True))
     for entry in sorted(entries, key=lambda entry: entry["name"]):
         if entry["name"].rstrip("/") == path.rstrip("/"):
-            continue  # the folder itself, as S3 lists it
-        # As the user spelt the URL: a file system may have other names for itself.
+            continue  # S3 also lists the folder itself
+        # Keeps the user's spelling of the URL: a file system may have other names for itself.
         below = join(url, entry["name"].rstrip("/")[len(path.rstrip("/")) + 1 :])
         if entry.get("islink") and fs.isdir(entry["name"]):
-            # A link to a folder above would lead back here for ever.
+            # A link to a parent folder would recurse for ever.
             if not os.path.realpath(path).startswith(os.path.realpath(below)):
                 yield from files_below(below)
         elif entry["type"] == "directory":
@@ -56,25 +56,25 @@ def files_below(url: str) -> Iterator[str]:
 
 
 def read_bytes(url: str) -> bytes:
-    """The content of a file, or of a part of one."""
-    wanted = split_byte_range(url)
-    if wanted:
-        file, start, size = wanted
+    """Returns the content of a file, or of the byte range that ``url`` names."""
+    part = split_byte_range(url)
+    if part:
+        file, start, size = part
         content = with_retries(
             file,
             "reading",
             lambda fs, path: bytes(fs.cat_file(path, start=start, end=start + size)),
         )
-        # A web server may know no ranges and give the whole file.
+        # A web server may not support ranges and return the whole file.
         return content if len(content) <= size else content[start : start + size]
     return with_retries(url, "reading", lambda fs, path: bytes(fs.cat_file(path)))
 
 
 def read_if_exists(url: str) -> bytes | None:
-    """The content of a file of a run; None where there is none.
+    """Returns the content of a file of a run, or None if there is no such file.
 
-    A store whose listing is closed to us says "refused" of a file that is not there. Below a
-    run's root, where ``check_access`` has shown that we may read, it means just that.
+    A store that forbids listing answers "refused" for a missing file. Below a run's root, where
+    ``check_access`` has shown that reading is allowed, "refused" therefore means missing.
     """
     try:
         return read_bytes(url)
@@ -83,23 +83,23 @@ def read_if_exists(url: str) -> bytes | None:
 
 
 def open_file(url: str) -> io.BufferedReader:
-    """A file to read from, of which only the parts that are asked for are fetched."""
+    """Opens a file for reading; only the requested parts of it are fetched."""
     fs, path = resolve(url)
     if isinstance(fs, LocalFileSystem):
         return open(path, "rb")
-    if is_web(url):  # where neither sizes nor ranges can be relied on
+    if is_web(url):  # web servers may support neither sizes nor ranges
         whole: Any = io.BytesIO(read_bytes(url))
         return io.BufferedReader(whole)
-    return io.BufferedReader(_Remote(url), buffer_size=READ_AHEAD)
+    return io.BufferedReader(_RemoteFile(url), buffer_size=READ_AHEAD)
 
 
-class _Remote(io.RawIOBase):
-    """A file in a store, read range by range; each range is tried again on its own."""
+class _RemoteFile(io.RawIOBase):
+    """A file in a store, read range by range; each range is retried on its own."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._size = int(with_retries(url, "reading", lambda fs, path: fs.info(path)["size"]))
-        self._at = 0
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -108,50 +108,50 @@ class _Remote(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        start, end = self._at, min(self._at + len(buffer), self._size)
+        start, end = self._position, min(self._position + len(buffer), self._size)
         if start >= end:
             return 0
         content = with_retries(
             self._url, "reading", lambda fs, path: fs.cat_file(path, start=start, end=end)
         )
         buffer[: len(content)] = content
-        self._at += len(content)
+        self._position += len(content)
         return len(content)
 
 
 def read_lines(url: str) -> list[str]:
-    """The lines of a text file."""
+    """Returns the lines of a text file."""
     try:
         return read_bytes(url).decode("utf-8-sig").splitlines()
     except FileNotFoundError:
         raise UserError(f"There is no file {url}; check the path.") from None
     except UnicodeDecodeError:
-        raise UserError(f"{url} is not UTF-8 text; save it as such.") from None
+        raise UserError(f"{url} is not UTF-8 text; save it as UTF-8.") from None
 
 
 def write_bytes(url: str, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Writes a file, whole or not at all."""
 
     def put(fs: Any, path: str) -> None:
         if not isinstance(fs, LocalFileSystem):
             fs.pipe_file(path, content)
             return
-        with _aside(url, path) as aside:
-            aside.write_bytes(content)
+        with _replacement(url, path) as temporary:
+            temporary.write_bytes(content)
 
     with_retries(url, "writing", put)
 
 
 @contextmanager
 def atomic_file(url: str) -> Iterator[Path]:
-    """A local file to fill; it is put to ``url`` when the block ends without an error.
+    """Yields a local path to fill; stores it at ``url`` if the block ends without an error.
 
-    For what is too large to be held in memory.
+    For content that is too large to be held in memory.
     """
     with tempfile.TemporaryDirectory() as folder:
         filled = Path(folder) / "content"
@@ -161,54 +161,54 @@ def atomic_file(url: str) -> Iterator[Path]:
             if not isinstance(fs, LocalFileSystem):
                 fs.put_file(str(filled), path)
                 return
-            with _aside(url, path) as aside:
-                shutil.copyfile(filled, aside)
+            with _replacement(url, path) as temporary:
+                shutil.copyfile(filled, temporary)
 
         with_retries(url, "writing", put)
 
 
 @contextmanager
-def _aside(url: str, path: str) -> Iterator[Path]:
-    """A file beside ``path`` to fill; it takes its place when its bytes are on the disk."""
-    # The dot hides it from tools that read a folder as one table, should we be killed here.
-    aside = Path(path).with_name(f".{uuid.uuid4().hex}.tmp")
+def _replacement(url: str, path: str) -> Iterator[Path]:
+    """Yields a temporary file beside ``path``, which it replaces once its bytes are on the disk."""
+    # The dot hides it from tools that read a folder as one table, if the process is killed here.
+    temporary = Path(path).with_name(f".{uuid.uuid4().hex}.tmp")
     try:
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        yield aside
-        with aside.open("rb") as file:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
-                f"There is no space left to write {url}; free some and start the same command "
-                "again, it goes on from there."
+                f"There is no space left to write {url}; free some and run the same command again "
+                "to resume."
             ) from None
         raise Refused(
-            f"Writing {url} was refused ({error.strerror}); allow it, or name another place."
+            f"Writing {url} was refused ({error.strerror}); allow it, or choose another place."
         ) from None
     finally:
         with suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def delete(url: str) -> None:
-    """Remove a file, if there is one."""
+    """Deletes a file if it exists."""
     with suppress(FileNotFoundError):
         with_retries(url, "deleting", lambda fs, path: fs.rm_file(path))
 
 
 def check_access(root: str) -> None:
-    """Put a small file below ``root`` and read it back: before hours of work, not after."""
+    """Writes a small file below ``root`` and reads it back, to fail before hours of work."""
     probe = join(root, "access-check")
     write_bytes(probe, b"This run may write here.\n")
     read_bytes(probe)
-    with suppress(OSError):  # a store that keeps what it has is as good
+    with suppress(OSError):  # the right to delete is not needed
         delete(probe)
 
 
 def sha256(url: str) -> str | None:
-    """The SHA-256 of a file's content; None where there is no file."""
+    """Returns the SHA-256 of a file's content, or None if there is no such file."""
     try:
         with open_file(url) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -217,12 +217,12 @@ def sha256(url: str) -> str | None:
 
 
 def read_json(url: str) -> Any:
-    """A JSON file's value."""
+    """Returns the value in a JSON file."""
     return json.loads(read_bytes(url))
 
 
 def read_json_if_exists(url: str) -> Any:
-    """A JSON file of a run; None where there is none, or a damaged one."""
+    """Returns the value in a JSON file of a run, or None if it is missing or damaged."""
     content = read_if_exists(url)
     try:
         return None if content is None else json.loads(content)
@@ -231,6 +231,6 @@ def read_json_if_exists(url: str) -> Any:
 
 
 def write_json(url: str, value: object) -> None:
-    """Write a value as JSON that people can read; floats keep every bit."""
+    """Writes a value as readable JSON; floats keep every bit."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     write_bytes(url, (text + "\n").encode())

@@ -1,7 +1,7 @@
-"""File systems: where a URL becomes a file system, and a store's refusals become a sentence.
+"""File systems: turns a URL into a file system, and a store's errors into messages for the user.
 
-A store's hiccups are tried again here and nowhere else, so that attempts are bounded and counted:
-the retries of s3fs and botocore, which nobody sees, are off.
+Transient errors are retried here and nowhere else, so that attempts are bounded and counted. The
+hidden retries of s3fs and botocore are off.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sparc_dist.storage.urls import is_chain, is_remote, is_web, without_secrets
 
 T = TypeVar("T")
 ATTEMPTS = 8
-WEB_ATTEMPTS = 5  # dead links are common, and each is one image's affair
+WEB_ATTEMPTS = 5  # dead links are common, and each affects one image only
 LONGEST_PAUSE = 10.0
-#: Seconds after which a store that says nothing counts as not answering.
+#: The variable that sets after how many seconds a silent store counts as not answering.
 TIMEOUT = "SPARC_STORAGE_TIMEOUT"
-#: What workers of a running cluster must know of the store; none of it is secret.
+#: The settings that workers of a running cluster need for the store; none of them is secret.
 FORWARDED = (
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
@@ -38,7 +38,7 @@ FORWARDED = (
     "AWS_DEFAULT_REGION",
     TIMEOUT,
 )
-#: Who we are is in doubt: true of every file, not of this one.
+#: The credentials were rejected: this affects every file, not just one.
 _CREDENTIALS = {
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
@@ -48,8 +48,8 @@ _CREDENTIALS = {
     "RequestTimeTooSkewed",
     "AuthorizationHeaderMalformed",
 }
-#: What S3 answers when it wants to be asked again, beside the 5xx.
-_AGAIN = {
+#: S3 errors that go away with a retry, besides the 5xx.
+_TRANSIENT = {
     "SlowDown",
     "Throttling",
     "RequestTimeout",
@@ -67,23 +67,23 @@ _RIGHTS = {
 
 
 class StorageError(UserError):
-    """The store does not answer, or does not know us: the fault of no single file."""
+    """The store does not answer or rejects the credentials: no single file is at fault."""
 
 
 class NoBucket(StorageError):
-    """There is no such bucket."""
+    """The bucket does not exist."""
 
 
 class BadUrl(StorageError):
-    """No store can have a file of that name."""
+    """The URL does not name a file that a store could have."""
 
 
 class Refused(StorageError, PermissionError):
-    """The store knows us and will not do this with this file."""
+    """The store accepts the credentials but denies access to this file."""
 
 
-class _Count:
-    """How often this process asked a store again."""
+class _RetryCounter:
+    """Counts how often this process repeated a request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,19 +94,19 @@ class _Count:
             self.retries += 1
 
 
-_count = _Count()
+_retry_counter = _RetryCounter()
 
 
 def retries() -> int:
-    """How many requests this process has had to repeat since it started."""
-    return _count.retries
+    """Returns how many requests this process has repeated since it started."""
+    return _retry_counter.retries
 
 
 def resolve(url: str) -> tuple[Any, str]:
-    """The file system of a URL, with its options, and the path in it.
+    """Returns the file system of a URL, with its options, and the path in it.
 
-    s3fs is given them here, and pyarrow is given files that s3fs has opened: so both see the same
-    endpoint, region and credentials. A protocol that fsspec cannot open is pyarrow's.
+    pyarrow reads files that s3fs has opened, so both use the same endpoint, region and
+    credentials. Protocols that fsspec cannot open are left to pyarrow.
     """
     if not is_remote(url):
         return LocalFileSystem(), url
@@ -124,7 +124,7 @@ def resolve(url: str) -> tuple[Any, str]:
 
 
 def _options(protocol: str) -> dict[str, Any]:
-    """How long to wait; and of S3, what AWS's own tools take from the environment."""
+    """Returns the timeouts, and for S3 what AWS's own tools take from the environment."""
     seconds = _timeout()
     if protocol in ("http", "https"):
         import aiohttp
@@ -136,7 +136,7 @@ def _options(protocol: str) -> dict[str, Any]:
     env = os.environ
     endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
     if "@" in (endpoint or ""):
-        raise UserError("AWS_ENDPOINT_URL carries a user name or key; take it out.")
+        raise UserError("AWS_ENDPOINT_URL contains a user name or key; remove it.")
     region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
     config: dict[str, Any] = {
         "connect_timeout": min(10.0, seconds),
@@ -144,16 +144,16 @@ def _options(protocol: str) -> dict[str, Any]:
         "retries": {"total_max_attempts": 1},
     }
     if endpoint:
-        # Servers that are not Amazon's know no checksums beside those of the protocol.
+        # Servers other than Amazon's support only the checksums of the protocol.
         for name in ("request_checksum_calculation", "response_checksum_validation"):
             config[name] = env.get(f"AWS_{name.upper()}", "when_required").lower()
     return {
         "endpoint_url": endpoint,
         "client_kwargs": {"region_name": region} if region else {},
         "config_kwargs": config,
-        "use_listings_cache": False,  # what another worker wrote meanwhile must be seen
-        # Of a small file s3fs would else ask the size first, and list where there is none; what
-        # is done at once is done on many workers.
+        "use_listings_cache": False,  # files that other workers write must be visible
+        # Otherwise s3fs requests the size of a small file first, and lists if there is no such
+        # file. Parallelism comes from many workers.
         "max_concurrency": 1,
     }
 
@@ -171,19 +171,19 @@ def _timeout() -> float:
 
 @lru_cache(maxsize=64)
 def _arrow_filesystem(protocol: str, host: str) -> tuple[Any, str]:
-    """pyarrow's own file systems, such as gs:// and hdfs://."""
+    """Returns a file system of pyarrow, such as gs:// or hdfs://, and its base path."""
     try:
         fs, base = pa.fs.FileSystem.from_uri(f"{protocol}://{host}")
     except (pa.ArrowException, OSError):
         raise UserError(
-            f"No file system for {protocol}:// is known here; check the URL, or install the "
+            f"No file system for {protocol}:// is installed; check the URL, or install the "
             "fsspec package of that store."
         ) from None
     return ArrowFSWrapper(fs), base
 
 
-def with_retries(url: str, doing: str, work: Callable[[Any, str], T]) -> T:
-    """``work(file system, path)``, tried again while the store's trouble may pass."""
+def with_retries(url: str, action: str, work: Callable[[Any, str], T]) -> T:
+    """Returns ``work(file system, path)``; transient errors of the store are retried."""
     fs, path = resolve(url)
     if isinstance(fs, LocalFileSystem):
         return work(fs, path)
@@ -192,22 +192,21 @@ def with_retries(url: str, doing: str, work: Callable[[Any, str], T]) -> T:
         try:
             return work(fs, path)
         except Exception as error:
-            if not _may_pass(error):
-                raise _told(url, doing, _in_full(error, fs, path)) from None
+            if not _is_transient(error):
+                raise _as_user_error(url, action, _with_reason(error, fs, path)) from None
             reason = _code(error) or type(error).__name__
         if attempt + 1 < attempts:
-            _count.add()
-            # Not all workers at the same moment, or the store is overrun again.
+            _retry_counter.add()
+            # Random, so that not all workers overload the store again at the same moment.
             time.sleep(min(LONGEST_PAUSE, 0.2 * 2**attempt) * random.uniform(0.5, 1.0))
     raise StorageError(
-        f"{_place(url)} did not answer as it should in {attempts} attempts at {doing} "
-        f"{without_secrets(url)} "
-        f"({reason}); start the same command again when it does, nothing is lost."
+        f"{_bucket(url)} did not answer as it should in {attempts} attempts at {action} "
+        f"{without_secrets(url)} ({reason}); run the same command again later to resume."
     )
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether to ask again may help: trouble on the way or in the store, not with what we ask."""
+def _is_transient(error: BaseException) -> bool:
+    """Whether a retry may help: the network or the store failed, and the request is valid."""
     import aiohttp
     from botocore import exceptions as boto
     from botocore.parsers import ResponseParserError
@@ -219,24 +218,24 @@ def _may_pass(error: BaseException) -> bool:
     answer = error if isinstance(error, boto.ClientError) else error.__cause__
     if isinstance(answer, boto.ClientError):
         status = answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return bool(status >= 500 or status == 429) or _code(error) in _AGAIN
+        return bool(status >= 500 or status == 429) or _code(error) in _TRANSIENT
     if isinstance(error, aiohttp.ClientResponseError):
         return bool(error.status >= 500 or error.status == 429)
-    passing = (
+    network_errors = (
         boto.HTTPClientError,
         boto.ConnectionError,
         boto.IncompleteReadError,
         boto.FlexibleChecksumError,
-        boto.CredentialRetrievalError,  # a machine's role is asked for over the network too
+        boto.CredentialRetrievalError,  # a machine's role is also fetched over the network
         boto.MetadataRetrievalError,
         ResponseParserError,
         aiohttp.ClientError,
     )
-    return isinstance(error, (OSError, http.client.HTTPException, *passing))
+    return isinstance(error, (OSError, http.client.HTTPException, *network_errors))
 
 
-def _in_full(error: Exception, fs: Any, path: str) -> Exception:
-    """A refusal with its reason: S3's answer to the question for a file's size has none."""
+def _with_reason(error: Exception, fs: Any, path: str) -> Exception:
+    """Returns a refusal with its reason, which S3 omits when asked for the size of a file."""
     if _code(error) not in ("400", "403"):
         return error
     try:
@@ -246,51 +245,49 @@ def _in_full(error: Exception, fs: Any, path: str) -> Exception:
     return error
 
 
-def _told(url: str, doing: str, error: Exception) -> Exception:
-    """The error in a sentence, where it is one that a user can put right."""
+def _as_user_error(url: str, action: str, error: Exception) -> Exception:
+    """Returns an error that says what to do, if the user can fix it, else the error itself."""
     import aiohttp
     from botocore import exceptions as boto
 
-    code, place = _code(error), _place(url)
+    code, bucket, file = _code(error), _bucket(url), without_secrets(url)
     if code in _CREDENTIALS:
         return StorageError(
-            f"{place} does not accept the credentials ({code}); check AWS_ACCESS_KEY_ID and "
+            f"{bucket} does not accept the credentials ({code}); check AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, the profile or the role."
         )
     if code == "NoSuchBucket":
-        return NoBucket(f"There is no bucket {place}; create it, or correct the URL.")
+        return NoBucket(f"There is no bucket {bucket}; create it, or correct the URL.")
     if isinstance(error, boto.ParamValidationError) or code == "InvalidBucketName":
-        return BadUrl(f"{without_secrets(url)} cannot name a file; correct the URL.")
+        return BadUrl(f"{file} does not name a file; correct the URL.")
     if isinstance(error, boto.NoCredentialsError):
         return StorageError(
-            f"There are no credentials for {place}; set AWS_ACCESS_KEY_ID and "
+            f"There are no credentials for {bucket}; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, a profile (AWS_PROFILE) or a role."
         )
     if isinstance(error, boto.BotoCoreError):
-        return StorageError(f"{place} cannot be used: {error}")
+        return StorageError(f"{bucket} cannot be used: {error}")
     if isinstance(error, aiohttp.ClientResponseError):
-        # Not its own words: they repeat the whole URL, which may be signed.
+        # The error's own text repeats the whole URL, which may be signed.
         if error.status in (404, 410):
-            return FileNotFoundError(f"{without_secrets(url)}: {error.status}")
+            return FileNotFoundError(f"{file}: {error.status}")
         kind = Refused if error.status in (401, 403) else StorageError
-        told = without_secrets(url)
-        return kind(f"{doing.capitalize()} {told} was refused ({error.status}); correct the URL.")
+        return kind(f"{action.capitalize()} {file} was refused ({error.status}); correct the URL.")
     if isinstance(error, PermissionError):
-        why = code or "AccessDenied"
-        remedy = f"allow {_RIGHTS[doing]} there, or correct the URL"
         return Refused(
-            f"{doing.capitalize()} {without_secrets(url)} was refused ({why}); {remedy}."
+            f"{action.capitalize()} {file} was refused ({code or 'AccessDenied'}); allow "
+            f"{_RIGHTS[action]} there, or correct the URL."
         )
     return error
 
 
 def _code(error: BaseException) -> str | None:
-    """The store's own word for what went wrong."""
+    """Returns the error code of the store, if there is one."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     return str(response["Error"].get("Code")) if isinstance(response, dict) else None
 
 
-def _place(url: str) -> str:
-    """Of ``s3://bucket/key`` the bucket."""
+def _bucket(url: str) -> str:
+    """Returns ``s3://bucket`` for ``s3://bucket/key``."""
     protocol, _, rest = without_secrets(url).partition("://")
     return f"{protocol}://{rest.partition('/')[0]}"

@@ -16,12 +16,12 @@ from sparc_dist.storage.filesystems import with_retries
 
 
 def read_table(url: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A Parquet file, or some of its columns."""
+    """Returns the table in a Parquet file, or some of its columns."""
     return pq.read_table(io.BytesIO(read_bytes(url)), columns=columns)
 
 
 def write_table(url: str, table: pa.Table) -> str:
-    """Write a table as one Parquet file; gives the SHA-256 of its bytes."""
+    """Writes a table as one Parquet file; returns the SHA-256 of its bytes."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, **parquet_options(table.schema))
     content = buffer.getvalue()
@@ -30,7 +30,7 @@ def write_table(url: str, table: pa.Table) -> str:
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """zstd for all; for floats the split of bytes that lets zstd see their exponents together."""
+    """Returns the options: zstd, and for floats a byte-stream split that groups exponents."""
     floats = [
         f"{field.name}.list.element"
         for field in schema
@@ -44,25 +44,25 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def read_row_group(url: str, index: int, columns: Sequence[str]) -> pa.Table:
-    """One row group of a Parquet file, without reading the others."""
+    """Returns one row group of a Parquet file without reading the others."""
     with open_file(url) as file:
         parquet = pq.ParquetFile(file, metadata=_footer(url, _version(url)))
         return parquet.read_row_group(index, columns=columns)
 
 
 def row_group_sizes(url: str) -> list[int]:
-    """The number of rows of each row group."""
+    """Returns the number of rows of each row group."""
     footer = _footer(url, _version(url))
     return [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
 
 
 @lru_cache(maxsize=16)
 def _footer(url: str, version: str) -> pq.FileMetaData:
-    """A file's metadata, read once per process: it grows with the number of row groups."""
+    """Returns a file's metadata, read once per process: it grows with the row groups."""
     with open_file(url) as file:
         return pq.ParquetFile(file).metadata
 
 
 def _version(url: str) -> str:
-    """Changes when the file does."""
+    """Returns a text that changes when the file does."""
     return with_retries(url, "reading", lambda fs, path: str(fs.ukey(path)))

@@ -1,4 +1,4 @@
-"""URLs and local paths: what a name says before anything is opened."""
+"""URLs and local paths, handled as text: nothing is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_remote(url: str) -> bool:
 
 
 def is_web(url: str) -> bool:
-    """Whether ``url`` is on a web server, which may be gone for good at any time."""
+    """Whether ``url`` is on a web server, which may disappear at any time."""
     return url.lower().startswith(("http://", "https://"))
 
 

@@ -1,9 +1,9 @@
-"""What the noise model needs from the images: sums per pair prompt and cell, mergeable.
+"""The sums over images that the noise model needs, per pair prompt and cell; mergeable.
 
-A pair prompt (i, j) sorts the images into four cells by their labels: cell 2·y_i + y_j. The loss
-weighs the cells of a prompt equally, and so needs one pass that counts them. Every further pass is
-given tables f(prompt, cell), finds the best θ of each image in closed form, and keeps two sums per
-prompt and cell: all that a better table can be found from, however many images there are.
+A pair prompt (i, j) divides the images into four cells by their labels: cell 2·y_i + y_j. The loss
+weights the cells of a prompt equally, so a first pass counts them. Every further pass takes tables
+f(prompt, cell), finds the best θ of each image in closed form, and keeps two sums per prompt and
+cell. They suffice to find a better table, however many images there are.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sparc_dist.core.moments import ROUNDING, Floats
 
 CELLS = 4
 
-#: Images that are held as float64 at a time: two arrays of 4·P numbers each.
+#: Number of images held as float64 at a time: two arrays of 4·P numbers each.
 BLOCK = 128
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """One shard of images under pair prompts.
+    """One shard of images scored by pair prompts.
 
     scores: (n, P) raw cosines, labels: (n, N), classes: (P, 2) the classes i, j of each prompt
     """
@@ -49,12 +49,12 @@ class Pairs:
         return 2 * present[:, first] + present[:, second]
 
     def blocks(self) -> Iterator[Pairs]:
-        """The shard in pieces of few images; one empty piece where there is none."""
+        """Yields the shard in blocks of few images; one empty block if it has no images."""
         for start in range(0, max(len(self), 1), BLOCK):
             yield self[start : start + BLOCK]
 
     def members(self) -> Floats:
-        """1 where an image is in a prompt's cell, else 0 (n, P, 4)."""
+        """Returns 1 where an image is in a prompt's cell, else 0 (n, P, 4)."""
         members: NDArray[np.bool_] = self.cells[:, :, None] == np.arange(CELLS)
         return members.astype(np.float64)
 
@@ -69,7 +69,7 @@ class CellCounts:
 
     @classmethod
     def of(cls, pairs: Pairs) -> CellCounts:
-        """The state of one shard."""
+        """Returns the state of one shard."""
         return reduce(add, map(cls._of_block, pairs.blocks()))
 
     @classmethod
@@ -93,11 +93,11 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Balance:
-    """What one squared error weighs in each cell, so that the weighted sum is the FVU.
+    """The weight of one squared error in each cell; the weighted sum is the FVU.
 
-    A prompt's cells weigh the same, an empty one nothing; a prompt's error is divided by its
-    balanced variance; a prompt without variance is left out. weights: (P, 4); unit: the SD of a
-    prompt's scores, over all that count
+    The cells of a prompt that are not empty weigh the same. A prompt's error is divided by its
+    balanced variance; a prompt without variance is left out. weights: (P, 4); unit: the typical SD
+    of a prompt's scores
     """
 
     weights: Floats
@@ -105,7 +105,7 @@ class Balance:
 
     @classmethod
     def of(cls, counts: CellCounts) -> Balance:
-        """The weights 1 / (prompts used · variance · cells filled · images in the cell)."""
+        """Returns the weights 1 / (prompts used · variance · cells filled · images in the cell)."""
         filled = counts.count > 0
         share = filled / np.maximum(filled.sum(axis=1, keepdims=True), 1)
         mean = (share * counts.mean).sum(axis=1, keepdims=True)
@@ -114,8 +114,8 @@ class Balance:
         used = variance > ROUNDING**2 * (variance + mean[:, 0] ** 2)
         if not used.any():
             raise ValueError(
-                "No pair prompt's score differs between images, so the noise model has nothing to "
-                "explain: give it the scores of more than one image."
+                "No pair prompt's score differs between images, so there is nothing to fit; pass "
+                "the scores of more than one image."
             )
         scale = np.where(used, 1 / np.where(used, variance, 1.0), 0.0) / used.sum()
         weights = scale[:, None] * share / np.maximum(counts.count, 1)
@@ -130,11 +130,11 @@ class Balance:
 
 @dataclass(frozen=True)
 class CellSums:
-    """What a pass learns of K tables, each with the best θ₀, θ₁ ≥ 0 of every image.
+    """The sums of a pass for K tables, each with the best θ₀, θ₁ ≥ 0 of every image.
 
-    loss: (K,) weighted squared error; the FVU once all shards are in
+    loss: (K,) weighted squared error; the FVU once all shards are added
     squares: (K, P, 4) Σ θ₁², products: (K, P, 4) Σ θ₁ (s − θ₀), over the images of each cell
-    scale: (K,) Σ θ₁; count: images
+    scale: (K,) Σ θ₁; count: number of images
     """
 
     loss: Floats
@@ -145,7 +145,7 @@ class CellSums:
 
     @classmethod
     def of(cls, pairs: Pairs, tables: Floats, balance: Balance) -> CellSums:
-        """The state of one shard under ``tables`` (K, P, 4)."""
+        """Returns the state of one shard for ``tables`` (K, P, 4)."""
         return reduce(add, (cls._of_block(block, tables, balance) for block in pairs.blocks()))
 
     @classmethod
@@ -154,15 +154,15 @@ class CellSums:
         members = pairs.members().reshape(len(pairs), weights.size)  # (n, 4 P)
         total = (members @ weights)[:, None]
         scores = np.repeat(pairs.scores.astype(np.float64), CELLS, axis=1)
-        # Scores about the image's own mean: θ₀ takes up the difference, and less is lost by
-        # subtracting large sums from each other.
+        # Scores relative to the image's mean: θ₀ absorbs the difference, and subtracting large
+        # sums from each other loses less precision.
         scores -= (members * scores) @ weights[:, None] / total
         scores *= members
         mean = members @ (weights * values).T / total  # of f, over the image's prompts (n, K)
         spread = members @ (weights * values**2).T - total * mean**2
         shared = scores @ (weights * values).T
-        # Where f is the same for all prompts any θ₁ is as good: one of the size that others have
-        # lets f learn from the image, and not from it alone.
+        # If f is the same for all prompts, any θ₁ fits equally well. One of typical size lets f
+        # learn from the image without letting it dominate.
         flat = spread <= ROUNDING * total * mean**2
         theta1 = np.where(flat, balance.unit, np.maximum(shared, 0) / np.where(flat, 1.0, spread))
         theta0 = -theta1 * mean

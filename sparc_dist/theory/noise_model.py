@@ -1,11 +1,10 @@
 """The paper's noise model of pair prompts: s = θ₁(t)·f(y_i, y_j) + θ₀(t) + noise, fitted by FVU.
 
-The loss is the fraction of variance unexplained itself, so that a model that contains another is
-never worse. All models, each from several starts, advance together, one pass over the images at a
-time: a pass finds the best θ of every image for every table on trial, and what it sums up is enough
-to improve the tables without the images. Alternating so never raises the loss; extrapolating from
-the last few steps (Anderson's method) makes it quick, and a trial that brings less than the plain
-step is sure of is taken back.
+The loss is the fraction of variance unexplained (FVU), so a model that contains another is never
+worse. All models, each from several starts, advance together, one pass over the images at a time. A
+pass finds the best θ of every image for every trial table; its sums suffice to improve the tables
+without the images. This alternation never raises the loss. Extrapolating from the last few steps
+(Anderson acceleration) speeds it up; a trial that gains less than the plain step is undone.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from sparc_dist.core.moments import Floats
 from sparc_dist.theory.noise_cells import Balance, CellCounts, CellSums, Pairs
 from sparc_dist.theory.noise_tables import ClassTerms, Model, Quadratic, first_table, models
 
-#: A search ends when a pass lowers its loss by less than this share.
+#: A search ends when a pass lowers its loss by less than this fraction.
 TOLERANCE = 1e-6
 
-#: Past steps that an extrapolation looks at.
+#: Number of past steps that an extrapolation uses.
 DEPTH = 6
 
-#: Rounding of the loss, as a share: a trial that is higher by no more is not worse.
+#: Relative rounding error of the loss: a trial that is higher by no more is not worse.
 LOSS_ROUNDING = 1e-10
 
 OnePass = Callable[[Floats], CellSums]
@@ -38,10 +37,10 @@ OnePass = Callable[[Floats], CellSums]
 class NoiseFit:
     """One fitted model, scaled so that the mean of θ₁ is 1.
 
-    a0, a1: (N,), NaN for a class in no prompt that counts; where all prompts share one δ, a0 is
-    known only up to a common shift, and its lowest is 0. delta: one, or (P,) with NaN for a prompt
+    a0, a1: (N,), NaN for a class in no prompt that counts. If all prompts share one δ, a0 is known
+    only up to a common shift, and its minimum is 0. delta: one value, or (P,) with NaN for a prompt
     on which it has no effect; quartiles: the 25th and 75th percentile of those. table: f (P, 4).
-    passes: over the images, until this model stood. converged: whether it stood, or passes ran out.
+    passes: over the images, for this model. converged: whether it converged within these passes.
     """
 
     fvu: float
@@ -56,9 +55,9 @@ class NoiseFit:
 
 @dataclass
 class Search:
-    """One model on its way from one start.
+    """The search for one model's parameters from one start.
 
-    x: the best parameters so far, with their loss and mean θ₁; trial: what the next pass is to try
+    x: the best parameters so far, with their loss and mean θ₁; trial: those the next pass tries
     """
 
     model: Model
@@ -68,56 +67,57 @@ class Search:
     scale: float = 1.0
     passes: int = 0
     done: bool = False
-    _sure: Floats = field(default_factory=lambda: np.zeros(0))
+    _plain_step: Floats = field(default_factory=lambda: np.zeros(0))
     _bound: float = np.inf
     _history: list[tuple[Floats, Floats]] = field(default_factory=list)
 
-    def tell(self, loss: float, scale: float, quadratic: Quadratic) -> None:
-        """Learn what a pass found for the trial, and choose the next."""
+    def update(self, loss: float, scale: float, quadratic: Quadratic) -> None:
+        """Takes the result of a pass for the trial, and chooses the next trial."""
         if loss > self._bound + LOSS_ROUNDING * abs(loss):
-            # The plain step itself can only fail by rounding: nothing more is to be had.
-            self.done = self.trial is self._sure
-            self.trial, self._history = self._sure, []
+            # The plain step can only fail by rounding: the search has converged.
+            self.done = self.trial is self._plain_step
+            self.trial, self._history = self._plain_step, []
             return
         self.done = np.isfinite(self._bound) and self.loss - loss < TOLERANCE * loss
         self.x, self.loss, self.scale = self.trial, loss, scale
         better = self.model.improved(self.x, quadratic)
         gain = quadratic(self.model.table(self.x)) - quadratic(self.model.table(better))
-        self._sure, self._bound = better, loss - gain
+        self._plain_step, self._bound = better, loss - gain
         self._history = [*self._history, (self.x, better)][-DEPTH:]
         self.trial = self._extrapolated(better)
 
     def _extrapolated(self, better: Floats) -> Floats:
-        """Where the last steps seem to lead: the mix of them whose own step is shortest."""
+        """Returns the combination of the last points whose own step is shortest."""
         if len(self._history) < 2:
             return better
         before, after = (np.array(points) for points in zip(*self._history, strict=True))
         steps = after - before
         mix = np.linalg.lstsq(np.diff(steps, axis=0).T, steps[-1], rcond=1e-8)[0]
-        led: Floats = np.maximum(better - mix @ np.diff(after, axis=0), self.model.lowest)
-        return led
+        point: Floats = np.maximum(better - mix @ np.diff(after, axis=0), self.model.lowest)
+        return point
 
 
 class Rounds:
     """Counts the passes over the images and lets searches share them."""
 
-    def __init__(self, one_pass: OnePass, balance: Balance, most: int) -> None:
-        self.one_pass, self.balance, self.most, self.taken = one_pass, balance, most, 0
+    def __init__(self, one_pass: OnePass, balance: Balance, most_passes: int) -> None:
+        self.one_pass, self.balance = one_pass, balance
+        self.most_passes, self.passes = most_passes, 0
 
     def __call__(self, tables: Sequence[Floats]) -> CellSums:
-        """One pass for all ``tables``."""
-        self.taken += 1
+        """Runs one pass for all ``tables``."""
+        self.passes += 1
         return self.one_pass(np.stack(tables))
 
     def run(self, searches: Iterable[Search]) -> None:
-        """Advance all searches until each is done, or there have been enough passes."""
+        """Advances all searches until each is done or no passes are left."""
         active = [search for search in searches if not search.done]
-        while active and self.taken < self.most:
+        while active and self.passes < self.most_passes:
             sums = self([search.model.table(search.trial) for search in active])
             for k, search in enumerate(active):
                 scale = float(sums.scale[k]) / sums.count
-                search.tell(float(sums.loss[k]), scale, Quadratic.of(sums, k, self.balance))
-                search.passes = self.taken
+                search.update(float(sums.loss[k]), scale, Quadratic.of(sums, k, self.balance))
+                search.passes = self.passes
             active = [search for search in active if not search.done]
 
 
@@ -129,19 +129,19 @@ def fit(
     starts: int = 2,
     most_passes: int = 60,
 ) -> dict[str, NoiseFit]:
-    """Fit the seven models to prompts over ``pairs`` (P, 2) of ``count`` = N classes.
+    """Fits the seven models to prompts over ``pairs`` (P, 2) of ``count`` = N classes.
 
-    one_pass: from tables (K, P, 4) to the sums of all images, wherever they are
+    one_pass: returns the sums of all images for tables (K, P, 4)
     """
     rounds = Rounds(one_pass, balance, most_passes)
     first = Quadratic.of(rounds([first_table(len(pairs))]), 0, balance)
     kinds = models(pairs, count)
     searches = {}
     for name, model in kinds.items():
-        begun = [model.start(np.random.default_rng(seed)) for seed in range(starts)]
-        # Without class terms a start has nothing at random in it.
-        begun = begun if isinstance(model, ClassTerms) else begun[:1]
-        searches[name] = [Search(model, model.improved(x, first)) for x in begun]
+        points = [model.start(np.random.default_rng(seed)) for seed in range(starts)]
+        # Without class terms a start is not random.
+        points = points if isinstance(model, ClassTerms) else points[:1]
+        searches[name] = [Search(model, model.improved(x, first)) for x in points]
     rounds.run(search for group in searches.values() for search in group)
     best = {name: min(group, key=attrgetter("loss")) for name, group in searches.items()}
     _nest(best, rounds)
@@ -151,18 +151,18 @@ def fit(
 def fit_noise_models(
     shards: Callable[[], Iterable[Pairs]], starts: int = 2, most_passes: int = 60
 ) -> dict[str, NoiseFit]:
-    """Fit on shards in this process; ``shards`` gives a new iterator for each pass."""
-    some = next(iter(shards()))
+    """Fits on shards in this process; ``shards`` returns a new iterator for each pass."""
+    shard = next(iter(shards()))
     balance = Balance.of(reduce(add, map(CellCounts.of, shards())))
 
     def one_pass(tables: Floats) -> CellSums:
         return reduce(add, (CellSums.of(shard, tables, balance) for shard in shards()))
 
-    return fit(one_pass, balance, some.classes, some.labels.shape[1], starts, most_passes)
+    return fit(one_pass, balance, shard.classes, shard.labels.shape[1], starts, most_passes)
 
 
 def _nest(best: dict[str, Search], rounds: Rounds) -> None:
-    """Where a model did worse than one that it contains, go on from there: it is never worse."""
+    """Restarts each model from a better one that it contains, so that it is never worse."""
     inner = ["only_or", "additive"]
     for name in ("or_static_and_bonus", "or_variable_and_bonus", "lookup_table"):
         if name == "lookup_table":
@@ -175,7 +175,7 @@ def _nest(best: dict[str, Search], rounds: Rounds) -> None:
 
 
 def _embedded(model: Model, source: Search) -> Search:
-    """A search of ``model`` that begins where ``source``, which it contains, has ended."""
+    """Returns a search of ``model`` that starts where ``source``, which it contains, ended."""
     if isinstance(model, ClassTerms) and isinstance(source.model, ClassTerms):
         x = model.nested(source.model, source.x)
     else:
@@ -184,9 +184,9 @@ def _embedded(model: Model, source: Search) -> Search:
 
 
 def _outcome(search: Search, balance: Balance) -> NoiseFit:
-    """The fit with its gauge fixed."""
+    """Returns the fit with its scale and shift fixed."""
     model, x = search.model, search.x
-    # Where every θ₁ is 0 there is no scale to fix.
+    # If every θ₁ is 0, there is no scale to fix.
     scale = search.scale if search.scale > 0 else 1.0
     if not isinstance(model, ClassTerms):
         return NoiseFit(search.loss, scale * model.table(x), search.passes, search.done)
@@ -200,9 +200,9 @@ def _outcome(search: Search, balance: Balance) -> NoiseFit:
     if model.bonus == "one":
         return replace(fitted, delta=float(delta[0]))
     if model.bonus == "each":
-        felt = (balance.weights * np.minimum(*model.terms(x)) ** 2).any(axis=1)
-        fitted = replace(fitted, delta=np.where(felt, delta, np.nan))
-        if felt.any():
-            q1, q3 = np.quantile(delta[felt], [0.25, 0.75])
+        has_effect = (balance.weights * np.minimum(*model.terms(x)) ** 2).any(axis=1)
+        fitted = replace(fitted, delta=np.where(has_effect, delta, np.nan))
+        if has_effect.any():
+            q1, q3 = np.quantile(delta[has_effect], [0.25, 0.75])
             return replace(fitted, quartiles=(float(q1), float(q3)))
     return fitted

@@ -1,15 +1,15 @@
 """The noise model's seven forms of f(y_i, y_j), each a table over prompts and cells.
 
 Five of them are one formula: top · max + δ · min of the two classes' terms a₀ + y·a₁. AND is
-(0, 1), OR is (1, 0), additive is (1, 1), and the AND bonus leaves δ free, for all prompts at once
-or for each.
+(0, 1), OR is (1, 0), additive is (1, 1), and the AND bonus leaves δ free, as one value for all
+prompts or one per prompt.
 
-What the data can tell. The scale of f belongs to θ₁. A common shift of all a₀ adds (top + δ) times
-that shift to f: where δ is the same for all prompts θ₀ takes it up, so only differences between
-the a₀ count. With a δ for each prompt the shift also moves the prompts against each other; δ_ij is
-then held by two things, the step from one present class to two, which does not depend on the
-shift, and the prompt's own level, which does. On data that follow the model the two agree and δ_ij
-is found. Levels of prompts that do not come from a₀ are answered by larger a₀ and a shifted δ_ij.
+What the data can determine. The scale of f belongs to θ₁. A common shift of all a₀ adds (top + δ)
+times that shift to f. If all prompts share δ, θ₀ absorbs it, so only differences between the a₀
+count. With one δ per prompt, the shift also moves the prompts relative to each other. Two things
+then determine δ_ij: the step from one present class to two, which does not depend on the shift, and
+the prompt's own level, which does. On data that follow the model they agree and δ_ij is recovered.
+Prompt levels that do not come from a₀ lead to larger a₀ and a shifted δ_ij.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sparc_dist.theory.noise_cells import CELLS, Balance, CellSums
 FIRST = np.array([0.0, 0.0, 1.0, 1.0])
 SECOND = np.array([0.0, 1.0, 0.0, 1.0])
 
-#: Where every fit begins: a₀, a₁ and δ, and how far the first two are spread about it.
+#: The start of every fit: a₀, a₁ and δ, and the relative spread of the first two.
 A0, A1, DELTA, SPREAD = 0.1, 1.0, 0.5, 0.3
 
-#: L-BFGS-B steps before the images' θ are looked at again.
+#: Number of L-BFGS-B steps before the images' θ are computed again.
 INNER_STEPS = 30
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """The loss of a table while every θ is held, but for a constant: Σ squares f² − 2 products f.
+    """The loss of a table for fixed θ, up to a constant: Σ squares f² − 2 products f.
 
     squares, products: (P, 4)
     """
@@ -48,86 +48,86 @@ class Quadratic:
 
     @classmethod
     def of(cls, sums: CellSums, k: int, balance: Balance) -> Quadratic:
-        """What the sums say of improving table ``k``."""
+        """Returns the loss of table ``k`` from the sums of a pass."""
         return cls(balance.weights * sums.squares[k], balance.weights * sums.products[k])
 
     def __call__(self, table: Floats) -> float:
-        """The value for a table (P, 4)."""
+        """Returns the loss of a table (P, 4)."""
         return float((table * (self.squares * table - 2 * self.products)).sum())
 
     def slope(self, table: Floats) -> Floats:
-        """The derivative (P, 4)."""
+        """Returns the gradient (P, 4) of the loss of a table."""
         return 2 * (self.squares * table - self.products)
 
 
 class Model(Protocol):
-    """One form of f. Its parameters are a vector, none of them below ``lowest``."""
+    """One form of f. Its parameters are a vector with no value below ``lowest``."""
 
     @property
     def lowest(self) -> float:
-        """A bound on the parameters."""
+        """The lower bound of the parameters."""
         ...
 
     def start(self, rng: np.random.Generator) -> Floats:
-        """Parameters to begin with."""
+        """Returns the parameters to start from."""
         ...
 
     def table(self, x: Floats) -> Floats:
-        """f (P, 4)."""
+        """Returns f (P, 4)."""
         ...
 
     def improved(self, x: Floats, loss: Quadratic) -> Floats:
-        """Parameters that are no worse than ``x`` while every θ is held."""
+        """Returns parameters that are no worse than ``x`` for fixed θ."""
         ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """The same f for all: what an image's own level explains."""
+    """The same f everywhere: only the level of each image is explained."""
 
     prompts: int
     lowest: float = 0.0
 
     def start(self, rng: np.random.Generator) -> Floats:
-        """No parameter."""
+        """Returns an empty vector: there are no parameters."""
         return np.zeros(0)
 
     def table(self, x: Floats) -> Floats:
-        """f (P, 4)."""
+        """Returns f (P, 4)."""
         return np.full((self.prompts, CELLS), 0.1)
 
     def improved(self, x: Floats, loss: Quadratic) -> Floats:
-        """Nothing to improve."""
+        """Returns ``x``: there is nothing to improve."""
         return x
 
 
 @dataclass(frozen=True)
 class LookupTable:
-    """Four free values for each prompt."""
+    """Four free values per prompt."""
 
     prompts: int
     lowest: float = -np.inf
 
     def start(self, rng: np.random.Generator) -> Floats:
-        """The table of the common start."""
+        """Returns the table of the common start."""
         return first_table(self.prompts).ravel()
 
     def table(self, x: Floats) -> Floats:
-        """f (P, 4)."""
+        """Returns f (P, 4)."""
         return x.reshape(self.prompts, CELLS)
 
     def improved(self, x: Floats, loss: Quadratic) -> Floats:
-        """The best table; a cell that nothing speaks of keeps its value."""
-        known = loss.squares > 0
-        best = loss.products / np.where(known, loss.squares, 1.0)
-        return np.where(known, best, self.table(x)).ravel()
+        """Returns the best table; a cell without data keeps its value."""
+        has_data = loss.squares > 0
+        best = loss.products / np.where(has_data, loss.squares, 1.0)
+        return np.where(has_data, best, self.table(x)).ravel()
 
 
 @dataclass(frozen=True)
 class ClassTerms:
-    """f = top · max + δ · min of a₀ + y·a₁ of the two classes; the parameters are a₀, a₁, free δ.
+    """f = top · max + δ · min of a₀ + y·a₁ of the two classes; parameters: a₀, a₁, free δ.
 
-    pairs: (P, 2); count: N; bonus: a fixed δ, or one free for all prompts, or one for each
+    pairs: (P, 2); count: N; bonus: a fixed δ, or "one" free δ for all prompts, or one for "each"
     """
 
     pairs: NDArray[np.integer]
@@ -138,37 +138,37 @@ class ClassTerms:
 
     @property
     def deltas(self) -> int:
-        """How many δ are free."""
+        """The number of free δ."""
         return {"one": 1, "each": len(self.pairs)}.get(str(self.bonus), 0)
 
     def start(self, rng: np.random.Generator) -> Floats:
-        """The common start, spread a little: where all classes tie, max has no derivative."""
+        """Returns the common start with random spread: max has no derivative at ties."""
         a = np.repeat([A0, A1], self.count) * rng.uniform(1 - SPREAD, 1 + SPREAD, 2 * self.count)
         return np.concatenate([a, np.full(self.deltas, DELTA)])
 
     def nested(self, other: ClassTerms, x: Floats) -> Floats:
-        """The parameters under which this model is ``other`` at ``x``."""
+        """Returns the parameters with which this model equals ``other`` at ``x``."""
         delta = np.broadcast_to(np.ravel(other.delta(x)), self.deltas)
         return np.concatenate([x[: 2 * self.count], delta])
 
     def delta(self, x: Floats) -> Floats:
-        """δ (P, 1) or (1, 1)."""
+        """Returns δ (P, 1) or (1, 1)."""
         free = x[2 * self.count :] if self.deltas else np.array([float(self.bonus)])
         return free[:, None]
 
     def terms(self, x: Floats) -> tuple[Floats, Floats]:
-        """a₀ + y·a₁ of the first and of the second class, both (P, 4)."""
+        """Returns a₀ + y·a₁ of the first and of the second class, both (P, 4)."""
         a0, a1 = x[: self.count, None], x[self.count : 2 * self.count, None]
         first, second = self.pairs.T
         return a0[first] + a1[first] * FIRST, a0[second] + a1[second] * SECOND
 
     def table(self, x: Floats) -> Floats:
-        """f (P, 4)."""
+        """Returns f (P, 4)."""
         u, w = self.terms(x)
         return self.top * np.maximum(u, w) + self.delta(x) * np.minimum(u, w)
 
     def improved(self, x: Floats, loss: Quadratic) -> Floats:
-        """L-BFGS-B over a₀ and a₁, with the best δ for each of its steps."""
+        """Runs L-BFGS-B over a₀ and a₁, with the best δ at each step."""
         search = minimize(
             self._objective(loss),
             x[: 2 * self.count],
@@ -181,7 +181,7 @@ class ClassTerms:
         return better if loss(self.table(better)) <= loss(self.table(x)) else x
 
     def _with_best_delta(self, a: Floats, loss: Quadratic) -> Floats:
-        """a₀, a₁ and the δ ≥ 0 that suits them best; 0 where nothing speaks of it."""
+        """Returns a₀, a₁ and the best δ ≥ 0 for them; 0 if the data do not determine it."""
         u, w = self.terms(a)
         high, low = np.maximum(u, w), np.minimum(u, w)
         gain = (low * (loss.products - loss.squares * self.top * high)).sum(axis=1)
@@ -192,19 +192,19 @@ class ClassTerms:
         return np.concatenate([a, delta[: self.deltas]])
 
     def _objective(self, loss: Quadratic) -> Callable[[Floats], tuple[float, Floats]]:
-        """Value and gradient over a₀ and a₁; δ is at its best, so its change adds nothing."""
+        """Returns value and gradient over a₀ and a₁; δ is optimal, so its change adds nothing."""
         first, second = self.pairs.T
 
         def objective(a: Floats) -> tuple[float, Floats]:
             x = self._with_best_delta(a, loss)
             (u, w), delta, table = self.terms(x), self.delta(x), self.table(x)
             slope, tilt = loss.slope(table), (self.top - delta) / 2 * np.sign(u - w)
-            of_first = slope * ((self.top + delta) / 2 + tilt)
-            of_second = slope * ((self.top + delta) / 2 - tilt)
+            u_slope = slope * ((self.top + delta) / 2 + tilt)
+            w_slope = slope * ((self.top + delta) / 2 - tilt)
             gradient = [
-                np.bincount(first, of_first @ one, self.count)
-                + np.bincount(second, of_second @ two, self.count)
-                for one, two in ((np.ones(CELLS), np.ones(CELLS)), (FIRST, SECOND))
+                np.bincount(first, u_slope @ in_first, self.count)
+                + np.bincount(second, w_slope @ in_second, self.count)
+                for in_first, in_second in ((np.ones(CELLS), np.ones(CELLS)), (FIRST, SECOND))
             ]
             return loss(table), np.concatenate(gradient)
 
@@ -212,14 +212,14 @@ class ClassTerms:
 
 
 def first_table(prompts: int) -> Floats:
-    """The table (P, 4) of OR with a bonus at the start, from which every fit takes its first θ."""
+    """Returns the table (P, 4) from which every fit finds its first θ: OR with a bonus."""
     high = A0 + A1 * np.maximum(FIRST, SECOND)
     low = A0 + A1 * np.minimum(FIRST, SECOND)
     return np.tile(high + DELTA * low, (prompts, 1))
 
 
 def models(pairs: NDArray[np.integer], count: int) -> dict[str, Model]:
-    """The seven models for prompts over ``pairs`` (P, 2) of ``count`` = N classes."""
+    """Returns the seven models for prompts over ``pairs`` (P, 2) of ``count`` = N classes."""
     return {
         "constant": Constant(len(pairs)),
         "only_and": ClassTerms(pairs, count, 0.0, 1.0),

@@ -1,13 +1,13 @@
-"""Theory: when the second-highest compound score tells more than the highest.
+"""Theory: when the second-highest compound score is more informative than the highest.
 
-The paper's model. Class 0 is paired with m others, each present with chance rho in a positive
-image and q in a negative one; the model sees each label flipped with chance nu. A prompt scores
-max + delta · min of the two labels it sees, with delta > 0 of any size. A positive image wins
-against a negative one when its highest score (first-max) or its second-highest (second-max) is
-higher; a tie is half a win. The difference of the win rates, Theorem 1's bounds on m, and both
-win rates again by enumeration and by drawing, which share no algebra with the closed form.
+The paper's model: class 0 is paired with m others, each present with probability rho in a positive
+image and q in a negative one; the model sees each label flipped with probability nu. A prompt
+scores max + delta · min of the two labels it sees, for any delta > 0. A positive image wins against
+a negative one if its highest score (first-max) or its second-highest (second-max) is higher; a tie
+is half a win. Computed here: the difference of the win rates, Theorem 1's bounds on m, and both win
+rates by enumeration and by simulation, which share no algebra with the closed form.
 
-gamma is (1 − q')/(1 − rho'); the paper prints q without its prime, which only fits nu = 0.
+gamma is (1 − q')/(1 − rho'); the paper prints q without its prime, which holds only for nu = 0.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sparc_dist.core.moments import Floats, Moments
 #: Whether class 0 is seen in the (positive, negative) image: the order of ``Setting.pi``.
 SEEN = ((0, 0), (1, 1), (0, 1), (1, 0))
 
-#: Values, and the chance of each.
+#: Values, and the probability of each.
 Distribution = tuple[Floats, Floats]
 
-#: Enumeration visits 4^m images of each kind.
+#: The largest m for enumeration, which visits 4^m images of each kind.
 LARGEST_ENUMERATED = 8
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the model needs to know; pi: the chances of the four cases of ``SEEN``."""
+    """The parameters of the model; pi: the probabilities of the four cases of ``SEEN``."""
 
     rho: float
     q: float
@@ -41,53 +41,53 @@ class Setting:
 
     def __post_init__(self) -> None:
         if not 1 > self.rho > self.q > 0:
-            raise ValueError(f"1 > rho > q > 0 must hold, not rho = {self.rho}, q = {self.q}.")
+            raise ValueError(f"1 > rho > q > 0 must hold, but rho = {self.rho}, q = {self.q}.")
         if not 0 <= self.nu < 0.5:
             raise ValueError(f"nu must be at least 0 and below 1/2, not {self.nu}.")
         if len(self.pi) != 4 or not (all(p >= 0 for p in self.pi) and isclose(sum(self.pi), 1)):
             raise ValueError(f"pi must be four probabilities that sum to 1, not {self.pi}.")
         if not self.gamma > 1:
             raise ValueError(
-                f"rho = {self.rho} and q = {self.q} with nu = {self.nu} cannot be told apart in "
-                "double precision: take rho and q further apart or a smaller nu."
+                f"rho = {self.rho} and q = {self.q} with nu = {self.nu} are not distinct in "
+                "double precision: move rho and q further apart or lower nu."
             )
 
     @property
     def rho_prime(self) -> float:
-        """The chance that another class is seen in a positive image."""
+        """The probability that another class is seen in a positive image."""
         return (1 - self.nu) * self.rho + self.nu * (1 - self.rho)
 
     @property
     def q_prime(self) -> float:
-        """The chance that another class is seen in a negative image."""
+        """The probability that another class is seen in a negative image."""
         return (1 - self.nu) * self.q + self.nu * (1 - self.q)
 
     @property
     def a(self) -> float:
-        """The chance that another class is not seen in a positive image."""
+        """The probability that another class is not seen in a positive image."""
         return 1 - self.rho_prime
 
     @property
     def flipped(self) -> float:
-        """The chance that class 0 is seen wrongly in either image."""
+        """The probability that class 0 is seen wrongly in at least one of the images."""
         return sum(self.pi[:3])
 
     @property
     def gamma(self) -> float:
-        """How much likelier a class is not seen in a negative image than in a positive one."""
+        """How much likelier a class goes unseen in a negative image than in a positive one."""
         return (1 - self.q_prime) / (1 - self.rho_prime)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Theorem 1: second-max wins more often for every m above both."""
+    """The bounds of Theorem 1: second-max wins more often for every m above both."""
 
     first: float
     second: float
 
     @property
     def guaranteed(self) -> float:
-        """The larger of the two."""
+        """The larger of the two bounds."""
         return max(self.first, self.second)
 
 
@@ -101,29 +101,30 @@ EXAMPLES = _examples((0.05, 0.2))
 
 
 def case_differences(setting: Setting, m: ArrayLike) -> Floats:
-    """Pr(W2) − Pr(W1) in each case of ``SEEN`` (4, …) for m (…) (Lemmas 3 to 6)."""
+    """Returns Pr(W2) − Pr(W1) in each case of ``SEEN`` (4, …) for m (…) (Lemmas 3 to 6)."""
     return _exactly_one(m, setting.q_prime) * _relative_cases(setting, m)
 
 
 def win_rate_difference(setting: Setting, m: ArrayLike) -> Floats:
-    """Pr(W2) − Pr(W1) for m (…).
+    """Returns Pr(W2) − Pr(W1) for m (…).
 
-    m must be at least 2. For m = 1 the formula would answer as if a single score were followed
-    by a second that is always at its lower value; there is no such score.
+    m must be at least 2: for m = 1 the formula would assume a second score that is always at its
+    lower value, but there is none.
     """
     return np.tensordot(setting.pi, case_differences(setting, m), 1)
 
 
 def relative_difference(setting: Setting, m: ArrayLike) -> Floats:
-    """Pr(W2) − Pr(W1) over G for m (…), G > 0 being the chance that a negative shows just one.
+    """Returns (Pr(W2) − Pr(W1)) / G for m (…).
 
-    It has the sign of the difference, also where the difference is too small for a float.
+    G > 0 is the probability that exactly one of m classes is seen in a negative image. The result
+    has the sign of the difference even where the difference is too small for a float.
     """
     return np.tensordot(setting.pi, _relative_cases(setting, m), 1)
 
 
 def _relative_cases(setting: Setting, m: ArrayLike) -> Floats:
-    """Lemmas 3 to 6 over G (4, …); the paper's A/G is (rho'/q') gamma^(1−m), which only falls."""
+    """Returns Lemmas 3 to 6 over G (4, …); A/G is (rho'/q') gamma^(1−m), which decreases in m."""
     m = _checked(m)
     p, q, a = setting.rho_prime, setting.q_prime, setting.a
     g = _exactly_one(m, q)
@@ -135,7 +136,7 @@ def _relative_cases(setting: Setting, m: ArrayLike) -> Floats:
 
 
 def win_rates(setting: Setting, m: ArrayLike) -> Floats:
-    """Pr(W1) and Pr(W2) (2, …) for m (…)."""
+    """Returns Pr(W1) and Pr(W2) (2, …) for m (…)."""
     m = _checked(m)
     low = []
     for seen in (setting.rho_prime, setting.q_prime):
@@ -149,9 +150,9 @@ def win_rates(setting: Setting, m: ArrayLike) -> Floats:
 
 
 def bounds(setting: Setting) -> Bounds:
-    """The two bounds of Theorem 1 as the paper states them, the first solved for m.
+    """Returns the two bounds of Theorem 1 as the paper states them, the first solved for m.
 
-    Where pi(0,1) = 1 the second bound asks for nothing: minus infinity.
+    If pi(0,1) = 1, the second bound is no restriction: minus infinity.
     """
     if not setting.flipped:
         raise ValueError("Theorem 1 needs pi(1,0) < 1: without a flip of class 0 it does not hold.")
@@ -162,10 +163,10 @@ def bounds(setting: Setting) -> Bounds:
 
 
 def _first_bound(p: float, q: float, a: float) -> float:
-    """The only m > 1 that equals its own bound.
+    """Returns the only m > 1 that equals its own bound.
 
-    The right side is concave in m, above m at m = 1, and its slope stays below 3/4: putting it
-    in for m climbs to the solution, and 200 times is more than a float can tell.
+    The right side is concave in m, above m at m = 1, and its slope stays below 3/4, so fixed-point
+    iteration climbs to the solution; 200 steps reach the precision of a float.
     """
     m = 1.0
     for _ in range(200):
@@ -174,10 +175,10 @@ def _first_bound(p: float, q: float, a: float) -> float:
 
 
 def crossing(setting: Setting, largest: int = 100_000) -> int | None:
-    """The smallest m ≥ 2 from which on second-max wins more often, for good.
+    """Returns the smallest m ≥ 2 from which on second-max always wins more often.
 
-    Theorem 1 vouches for every m above its bounds, and each m below is tried. None where it
-    vouches for nothing up to ``largest``.
+    Theorem 1 covers every m above its bounds, and each m below is tried. Returns None if it
+    covers no m up to ``largest``.
     """
     if not setting.flipped:
         return None
@@ -190,7 +191,7 @@ def crossing(setting: Setting, largest: int = 100_000) -> int | None:
 
 
 def enumerated(setting: Setting, m: int, delta: float = 0.5) -> Floats:
-    """Pr(W1) and Pr(W2) (2,) over all images: every choice of m labels and of m flips."""
+    """Returns Pr(W1) and Pr(W2) (2,) over all images: every choice of m labels and m flips."""
     if not 2 <= m <= LARGEST_ENUMERATED:
         raise ValueError(f"Enumeration takes m from 2 to {LARGEST_ENUMERATED}, not {m}.")
     labels, seen = np.indices((2,) * (2 * m)).reshape(2, m, -1).transpose(0, 2, 1)
@@ -199,13 +200,13 @@ def enumerated(setting: Setting, m: int, delta: float = 0.5) -> Floats:
         np.prod(np.where(labels == 1, present, 1 - present) * flips, axis=1)
         for present in (setting.rho, setting.q)
     )
-    tops = [_top_two(np.full(len(seen), own), seen, delta) for own in (0, 1)]
+    tops = [_top_two(np.full(len(seen), target), seen, delta) for target in (0, 1)]
     rates = np.zeros(2)
-    for (own, other), chance in zip(SEEN, setting.pi, strict=True):
+    for (in_positive, in_negative), probability in zip(SEEN, setting.pi, strict=True):
         for k in (0, 1):
-            rates[k] += chance * _wins(
-                _distribution(tops[own][:, k], positive),
-                _distribution(tops[other][:, k], negative),
+            rates[k] += probability * _wins(
+                _distribution(tops[in_positive][:, k], positive),
+                _distribution(tops[in_negative][:, k], negative),
             )
     return rates
 
@@ -213,16 +214,16 @@ def enumerated(setting: Setting, m: int, delta: float = 0.5) -> Floats:
 def simulated(
     setting: Setting, m: int, pairs: int, rng: np.random.Generator, delta: float = 0.5
 ) -> Moments:
-    """The moments, over so many drawn pairs of images, of the wins W1, W2 and of W2 − W1 (3,).
+    """Returns the moments of the wins W1, W2 and of W2 − W1 (3,) over drawn pairs of images.
 
-    Several draws merge with ``+``.
+    Results of several draws merge with ``+``.
     """
     _checked(m)
     case = np.array(SEEN)[rng.choice(4, size=pairs, p=setting.pi)]
     tops = []
-    for own, present in zip(case.T, (setting.rho, setting.q), strict=True):
+    for target, present in zip(case.T, (setting.rho, setting.q), strict=True):
         labels = rng.random((pairs, m)) < present
-        tops.append(_top_two(own, labels ^ (rng.random((pairs, m)) < setting.nu), delta))
+        tops.append(_top_two(target, labels ^ (rng.random((pairs, m)) < setting.nu), delta))
     wins = np.heaviside(tops[0] - tops[1], 0.5)
     return Moments.of(np.column_stack([wins, wins[:, 1] - wins[:, 0]]))
 
@@ -235,25 +236,25 @@ def _checked(m: ArrayLike) -> Floats:
 
 
 def _exactly_one(m: ArrayLike, seen: float) -> Floats:
-    """The chance that exactly one of m classes is seen: the paper's A (rho') and G (q')."""
+    """Returns the probability that exactly one of m classes is seen: A (rho') and G (q')."""
     m = np.asarray(m, dtype=np.float64)
     return np.asarray(m * seen * (1 - seen) ** (m - 1))
 
 
-def _top_two(own: NDArray[np.integer], others: NDArray[np.generic], delta: float) -> Floats:
-    """The two highest scores (n, 2) of n images; own: (n,), others: (n, m), what is seen."""
-    own = own[:, None]
-    scores = np.maximum(own, others) + delta * np.minimum(own, others)
+def _top_two(target: NDArray[np.integer], others: NDArray[np.generic], delta: float) -> Floats:
+    """Returns the two highest scores (n, 2); target: (n,), others: (n, m), the labels seen."""
+    target = target[:, None]
+    scores = np.maximum(target, others) + delta * np.minimum(target, others)
     return np.asarray(np.sort(scores, axis=1)[:, :-3:-1])
 
 
-def _distribution(values: Floats, chances: Floats) -> Distribution:
-    """The distinct values, and the chance of each."""
+def _distribution(values: Floats, probabilities: Floats) -> Distribution:
+    """Returns the distinct values, and the probability of each."""
     levels = np.unique(values)
-    return levels, np.array([chances[values == level].sum() for level in levels])
+    return levels, np.array([probabilities[values == level].sum() for level in levels])
 
 
 def _wins(positive: Distribution, negative: Distribution) -> float:
-    """The chance that the positive image's value is the larger one; a tie is half a win."""
+    """Returns the probability that the positive image's value is larger; a tie is half a win."""
     wins = np.heaviside(np.subtract.outer(positive[0], negative[0]), 0.5)
     return float(positive[1] @ wins @ negative[1])

@@ -1,4 +1,4 @@
-"""``sparc-dist backbones`` tries each backbone once and goes on after one that fails."""
+"""``sparc-dist backbones`` tries each backbone once and continues after one that fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import openai_form
 from tests.support.command import sparc_dist
 
 
-def test_every_backbone_gets_a_line_and_a_broken_one_a_sentence(
+def test_every_backbone_gets_a_line_and_a_broken_one_an_error(
     tmp_path: Path, write_config: Callable[..., str]
 ) -> None:
     backbones = [
@@ -45,26 +45,26 @@ def config_of(*datasets: dict[str, object]) -> Config:
     return Config.model_validate({"output": ".", "datasets": every})
 
 
-def test_resnets_are_tried_at_every_size_that_is_asked_for() -> None:
+def test_resnets_are_tried_at_every_size_that_a_data_set_asks_for() -> None:
     official = config_of({"kind": "voc2007"}, {"kind": "coco2014"}, {"kind": "nuswide"})
     found = [(backbone.name, backbone.image_size) for backbone in sized_backbones(official)]
     resnets = [name for name in OPENAI if name.startswith("RN")]
     assert found == [(name, None) for name in OPENAI if name not in resnets] + [
         (name, size) for name in resnets for size in (512, 448)
     ]
-    own = config_of({"kind": "folder", "classes": ["cat"]})
-    assert [backbone.name for backbone in sized_backbones(own)] == list(OPENAI)
+    folder = config_of({"kind": "folder", "classes": ["cat"]})
+    assert [backbone.name for backbone in sized_backbones(folder)] == list(OPENAI)
 
 
 @pytest.mark.parametrize(
-    ("script", "sentence"),
+    ("script", "message"),
     [
-        ("kill -9 $$", "RN50: its process was ended by signal 9, as it is where memory runs out"),
+        ("kill -9 $$", "RN50: its process was killed by signal 9, most likely for lack of memory"),
         ("echo Oh no >&2; exit 1", r"RN50: cannot be tried \(Oh no\)"),
     ],
 )
-def test_a_process_that_dies_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, sentence: str
+def test_a_process_that_dies_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
 ) -> None:
     stand_in = tmp_path / "python"
     stand_in.write_text(f"#!/bin/sh\n{script}\n")
@@ -72,10 +72,10 @@ def test_a_process_that_dies_is_told(
     monkeypatch.setattr(sys, "executable", str(stand_in))
     *_, last = check_backbones(None)
     assert isinstance(last, UserError)
-    assert re.search(sentence, str(last))
+    assert re.search(message, str(last))
 
 
-def test_checkpoints_of_openais_form_go_into_a_folder(
+def test_checkpoints_in_openais_form_are_written_to_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     openai_form.main([str(tmp_path / "clip"), "RN50"])

@@ -1,4 +1,4 @@
-"""What an image costs: against published figures, and against a forward pass that was measured."""
+"""The cost of an image, compared with published figures and with a measured forward pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparc_dist.backbones.counting import HUB_TEXT_TOWERS, cost_of
 from sparc_dist.config import OPENAI, TINY, BackboneConfig
 from sparc_dist.errors import UserError
 
-#: Input size and GFLOP of the paper's nine, as the design names them.
+#: Input size and GFLOP of the paper's nine.
 NINE = {
     "RN50x64": (448, 529),
     "ViT-L-14-336": (336, 382),
@@ -49,10 +49,10 @@ OTHERS = {
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reaches out fails the test."""
+    """Fails any test that opens a connection."""
 
     def refuse(*arguments: Any) -> None:
-        raise AssertionError("nothing may be fetched")
+        raise AssertionError("nothing may be downloaded")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -89,7 +89,7 @@ def test_architectures_without_a_published_profile(model: str) -> None:
     assert cost(model).gflop > 1
 
 
-def test_the_packages_own_model() -> None:
+def test_the_bundled_model() -> None:
     found = cost(TINY)
     assert (found.image_size, found.width) == (64, 128)
 
@@ -104,18 +104,18 @@ def test_every_text_tower_of_the_hub_is_known() -> None:
 def test_twice_the_side_is_four_times_the_cost(model: str) -> None:
     native, double = cost(model), cost(model, 448)
     assert (native.image_size, double.image_size) == (224, 448)
-    # More than four times in ViTs: attention grows with the square of the places.
+    # More than four times for ViTs: attention grows with the square of the number of patches.
     assert 3.8 < double.gflop / native.gflop < 4.6
     assert 3.8 < double.activation_bytes / native.activation_bytes < 4.2
     assert double.width == native.width
 
 
 @pytest.mark.parametrize("model", [TINY, "ViT-S-32-alt", "RN50-quickgelu"])
-def test_a_model_with_content_needs_what_was_counted(model: str, tmp_path: Path) -> None:
+def test_a_real_model_needs_what_was_counted(model: str, tmp_path: Path) -> None:
     found = cost(model)
     network = open_clip.create_model(model, load_weights=False).eval()
     assert found.parameters == sum(values.numel() for values in network.parameters())
-    # Of a batch, beside which the copy of a convolution's weights that the CPU makes is small.
+    # A batch, so that the CPU's copy of a convolution's weights is small in comparison.
     images = 2 if model.startswith("RN") else 8
     batch = torch.zeros(images, 3, found.image_size, found.image_size)
     peak = batch.nbytes + allocated(network, batch, tmp_path / "trace.json")
@@ -123,7 +123,7 @@ def test_a_model_with_content_needs_what_was_counted(model: str, tmp_path: Path)
 
 
 def allocated(network: Any, batch: torch.Tensor, trace: Path) -> int:
-    """The most that a forward pass holds at once, as torch's profiler saw it."""
+    """Returns the peak memory of a forward pass, as torch's profiler reports it."""
     with (
         torch.inference_mode(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured,
@@ -135,12 +135,12 @@ def allocated(network: Any, batch: torch.Tensor, trace: Path) -> int:
     return max(accumulate(int(event["args"]["Bytes"]) for event in memory))
 
 
-def test_an_unknown_model_is_refused_in_a_sentence() -> None:
-    with pytest.raises(UserError, match="Backbone b: open_clip knows no model ViT-Z; check its"):
+def test_an_unknown_model_is_an_error() -> None:
+    with pytest.raises(UserError, match="Backbone b: open_clip has no model ViT-Z; check its"):
         cost("ViT-Z")
 
 
-def test_a_size_that_the_model_cannot_take_is_a_sentence() -> None:
+def test_a_size_that_the_model_cannot_take_is_an_error() -> None:
     with pytest.raises(UserError, match=r"Backbone b: ViT-B-32 .*Kernel size.*`image_size`"):
         cost("ViT-B-32", 16)
 
@@ -150,6 +150,6 @@ def test_the_cost_is_counted_once_whatever_the_name() -> None:
     assert cost_of(one) is cost_of(other)
 
 
-def test_nothing_is_said_while_counting(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_while_counting(caplog: pytest.LogCaptureFixture) -> None:
     cost("ViT-S-32-alt", 64)
     assert not caplog.records

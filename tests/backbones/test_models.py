@@ -1,4 +1,4 @@
-"""Backbones give what open_clip gives, for pixels and texts alike."""
+"""Backbones return what open_clip returns, for pixels and texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiny() -> Backbone:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint file of a real open_clip architecture under random weights."""
+    """A checkpoint file of a real open_clip architecture with random weights."""
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "small.pt"
     torch.save(open_clip.create_model(SMALL, load_weights=False).state_dict(), path)
@@ -90,7 +90,7 @@ def test_weights_from_a_checkpoint_file(checkpoint: Path) -> None:
     assert backbone.weights_sha256() == Backbone(config).weights_sha256()
 
 
-def test_another_architectures_checkpoint_is_refused_in_a_sentence(checkpoint: Path) -> None:
+def test_another_architectures_checkpoint_is_an_error(checkpoint: Path) -> None:
     config = BackboneConfig(name="b", model="RN50-quickgelu", weights=str(checkpoint))
     with pytest.raises(UserError, match=r"Backbone b: the weights .* cannot be loaded"):
         Backbone(config)
@@ -98,7 +98,7 @@ def test_another_architectures_checkpoint_is_refused_in_a_sentence(checkpoint: P
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("form", ["checkpoint", "openai_form"])
-def test_a_truncated_checkpoint_is_a_sentence(
+def test_a_truncated_checkpoint_is_an_error(
     request: pytest.FixtureRequest, tmp_path: Path, form: str, share: float
 ) -> None:
     whole: Path = request.getfixturevalue(form)
@@ -111,13 +111,13 @@ def test_a_truncated_checkpoint_is_a_sentence(
         Backbone(config)
 
 
-def test_an_openai_checkpoint_of_another_architecture_is_a_sentence(openai_form: Path) -> None:
+def test_an_openai_checkpoint_of_another_architecture_is_an_error(openai_form: Path) -> None:
     config = BackboneConfig(name="b", model="RN101-quickgelu", weights=str(openai_form))
     with pytest.raises(UserError, match=r"the weights .* of RN101-quickgelu cannot be loaded"):
         Backbone(config)
 
 
-def test_weights_that_are_not_numbers_are_a_sentence(checkpoint: Path, tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_are_an_error(checkpoint: Path, tmp_path: Path) -> None:
     state = torch.load(checkpoint)
     state["visual.proj"][0, 0] = float("nan")
     torch.save(state, tmp_path / "nan.pt")
@@ -128,7 +128,7 @@ def test_weights_that_are_not_numbers_are_a_sentence(checkpoint: Path, tmp_path:
         scorer.score(noise(2, backbone.image_size), 2)
 
 
-def test_weights_under_the_wrong_activation_are_refused() -> None:
+def test_weights_of_another_activation_are_an_error() -> None:
     config = BackboneConfig(name="b", model="ViT-B-32", weights="metaclip_400m")
     with pytest.raises(UserError, match="write model: ViT-B-32-quickgelu"):
         Backbone(config)
@@ -149,7 +149,7 @@ def resnet(weights: Path, image_size: int | None = None) -> Backbone:
     return Backbone(config)
 
 
-def test_a_checkpoint_of_openais_form(openai_form: Path) -> None:
+def test_a_checkpoint_in_openais_form(openai_form: Path) -> None:
     backbone = resnet(openai_form)
     torch.manual_seed(1)
     expected = open_clip.create_model("RN50-quickgelu", load_weights=False).eval()
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_openais_form(openai_form: Path) -> None:
     np.testing.assert_allclose(backbone.encode_images(pixels, 1), image, atol=1e-5)
 
 
-def test_a_resnet_at_its_own_size_is_open_clips_to_the_bit(openai_form: Path) -> None:
+def test_a_resnet_at_its_native_size_is_unchanged_to_the_bit(openai_form: Path) -> None:
     pixels = noise(1, 224)
     forced = resnet(openai_form, 224).encode_images(pixels, 1)
     assert torch.equal(forced, resnet(openai_form).encode_images(pixels, 1))
@@ -189,7 +189,7 @@ def test_a_larger_resnet_agrees_with_an_attention_pool_computed_by_hand(
 
 
 def enlarged(positions: torch.Tensor, side: int) -> torch.Tensor:
-    """Position embeddings (1 + 7², d) on a larger grid, by Keys' cubic kernel as a matrix."""
+    """Returns position embeddings (1 + 7², d) on a larger grid, by Keys' cubic kernel."""
 
     def kernel(x: float) -> float:
         x = abs(x)
@@ -208,9 +208,9 @@ def enlarged(positions: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def attention_pool(pool: Any, grid: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Attention of the mean over all places, written out; grid (1, d, side, side)."""
-    places = grid.flatten(2)[0].T
-    tokens = torch.cat([places.mean(0, keepdim=True), places]) + positions
+    """Returns the attention of the mean over all positions; grid (1, d, side, side)."""
+    cells = grid.flatten(2)[0].T
+    tokens = torch.cat([cells.mean(0, keepdim=True), cells]) + positions
     weights: dict[str, torch.Tensor] = {
         name: value.detach().double() for name, value in pool.named_parameters()
     }
@@ -229,7 +229,7 @@ def attention_pool(pool: Any, grid: torch.Tensor, positions: torch.Tensor) -> to
 
 
 def test_a_resnets_size_must_fit_its_stride(openai_form: Path) -> None:
-    with pytest.raises(UserError, match="multiple of 32, and 450 is not"):
+    with pytest.raises(UserError, match="multiple of 32, not 450"):
         resnet(openai_form, 450)
 
 
@@ -240,7 +240,7 @@ def test_a_vit_at_a_forced_size(checkpoint: Path) -> None:
     assert backbone.encode_images(noise(2, 96), 2).shape[0] == 2
 
 
-def test_openais_archive_under_a_model_without_quickgelu_is_refused(openai_form: Path) -> None:
+def test_openais_archive_with_a_model_without_quickgelu_is_an_error(openai_form: Path) -> None:
     config = BackboneConfig(name="r", model="RN50", weights=str(openai_form))
     with pytest.raises(UserError, match="write model: RN50-quickgelu"):
         Backbone(config)
@@ -259,10 +259,10 @@ def test_a_lower_precision_gives_float32_scores_near_those_of_float32(precision:
     exact, _ = Scorer(full, full.embed(bank)).score(pixels, 2)
     assert scores.singleton.dtype == embedding.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-6)
-    told = scorer.difference(pixels, 2)
-    assert told is not None
+    difference = scorer.difference(pixels, 2)
+    assert difference is not None
     found = [np.abs(scores.singleton - exact.singleton), np.abs(scores.auxiliary - exact.auxiliary)]
-    assert told["largest_difference"] == pytest.approx(np.max(found), abs=1e-6)
-    assert told["mean_difference"] == pytest.approx(np.mean(found), abs=1e-6)
-    assert told["largest_difference"] > 0
+    assert difference["largest_difference"] == pytest.approx(np.max(found), abs=1e-6)
+    assert difference["mean_difference"] == pytest.approx(np.mean(found), abs=1e-6)
+    assert difference["largest_difference"] > 0
     assert Scorer(full, full.embed(bank)).difference(pixels, 2) is None

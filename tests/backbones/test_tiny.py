@@ -65,11 +65,11 @@ def test_embeddings_are_finite_unit_vectors_and_differ(model: open_clip.CLIP) ->
         assert torch.allclose(rows.norm(dim=1), torch.ones(len(rows)), atol=1e-5)
     names = texts[: len(CLASSES)]
     others = (names @ names.T)[~torch.eye(len(CLASSES), dtype=torch.bool)]
-    assert others.max() < 0.999  # look-alikes such as dog and horse are close, none is the same
+    assert others.max() < 0.999  # dog and horse are close, but no two classes are the same
     assert others.mean() < 0.8
 
 
-def test_a_word_never_seen_changes_little(model: open_clip.CLIP) -> None:
+def test_an_unknown_word_changes_little(model: open_clip.CLIP) -> None:
     plain, strange, other = embed_texts(
         model, ["a photo of a cat.", "a photo of a cat xylophone.", "a photo of a bus."]
     )

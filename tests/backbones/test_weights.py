@@ -1,4 +1,4 @@
-"""Weights come to this node's disk once, whole, and are the ones that were meant."""
+"""Weights are downloaded to this node once, completely, and their hash is checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HASH = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of this test's own; and no pauses between attempts."""
+    """Sets up a cache for this test, and no pauses between attempts."""
     monkeypatch.setattr(filesystems, "LONGEST_PAUSE", 0.01)
     monkeypatch.setenv("SPARC_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
@@ -52,11 +52,11 @@ def backbone(weights: str, sha256: str | None = None) -> BackboneConfig:
 
 
 def visible(folder: Path) -> list[str]:
-    """What looks like a checkpoint; locks are hidden."""
+    """Returns the names of checkpoints; locks are hidden."""
     return [path.name for path in folder.glob("*") if not path.name.startswith(".")]
 
 
-def test_a_local_file_is_used_where_it_lies(tmp_path: Path, cache: Path) -> None:
+def test_a_local_file_is_used_in_place(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "RN50.pt"
     path.write_bytes(CONTENT)
     assert find_checkpoint(backbone(str(path))) == str(path)
@@ -64,23 +64,23 @@ def test_a_local_file_is_used_where_it_lies(tmp_path: Path, cache: Path) -> None
     assert not cache.exists()
     path.write_bytes(OTHER)
     found = hashlib.sha256(OTHER).hexdigest()
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         find_checkpoint(backbone(str(path), HASH))
-    assert str(told.value) == (
+    assert str(caught.value) == (
         f"Backbone b: the weights {path} have the SHA-256 {found[:12]}… and not {HASH[:12]}…, so "
-        "they are damaged or others; put the right file there, or correct `sha256`."
+        "the file is damaged or a different one; put the right file there, or correct `sha256`."
     )
 
 
-def test_a_missing_file_is_told_with_openais_name_for_it(
+def test_the_error_about_a_missing_file_says_openais_name_for_it(
     tmp_path: Path, write_config: Callable[..., str]
 ) -> None:
     one = [{"name": "ViT-L-14-336", "model": "ViT-L-14-336-quickgelu", "weights": "openai"}]
     config = load_config(write_config(weights_folder="clip", backbones=one))
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         find_checkpoint(config.backbones[0])
     place = tmp_path / "clip" / "ViT-L-14-336px.pt"
-    assert str(told.value) == (
+    assert str(caught.value) == (
         f"Backbone ViT-L-14-336: there is no weights file {place}; put the checkpoint of "
         "ViT-L-14-336-quickgelu (OpenAI publishes it as ViT-L-14-336px.pt) there, on every node, "
         "or correct the path."
@@ -90,7 +90,7 @@ def test_a_missing_file_is_told_with_openais_name_for_it(
         find_checkpoint(config.backbones[0])
 
 
-def test_the_cache_lies_where_caches_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_folder().name == "cache"
@@ -102,7 +102,7 @@ def test_the_cache_lies_where_caches_lie(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cache_folder() == Path("/home/me/weights")
 
 
-def test_a_url_is_fetched_once_and_again_when_its_content_changes(web: Web, cache: Path) -> None:
+def test_a_url_is_downloaded_once_and_again_when_its_content_changes(web: Web, cache: Path) -> None:
     config = backbone(f"{web.place}/RN50.pt")
     first = find_checkpoint(config)
     assert Path(first).read_bytes() == CONTENT
@@ -125,16 +125,16 @@ def test_a_copy_whose_hash_is_known_needs_no_server(cache: Path) -> None:
     assert visible(cache) == [Path(path).name]
 
 
-@pytest.mark.parametrize("known_from", ["the URL", "`sha256`"])
-def test_a_fetched_file_of_another_hash_is_refused_and_deleted(
-    web: Web, cache: Path, known_from: str
+@pytest.mark.parametrize("source", ["the URL", "`sha256`"])
+def test_a_download_with_another_hash_is_an_error_and_deleted(
+    web: Web, cache: Path, source: str
 ) -> None:
     web.files[f"/{HASH}/RN50.pt"] = web.files["/RN50.pt"] = OTHER
     config = backbone(f"{web.place}/{HASH}/RN50.pt")
-    if known_from == "`sha256`":
+    if source == "`sha256`":
         config = backbone(f"{web.place}/RN50.pt", HASH)
     found = hashlib.sha256(OTHER).hexdigest()
-    with pytest.raises(UserError, match=f"{found[:12]}… and not {HASH[:12]}….*ect {known_from}"):
+    with pytest.raises(UserError, match=f"{found[:12]}… and not {HASH[:12]}….*ect {source}"):
         find_checkpoint(config)
     assert visible(cache) == []
     assert not list(cache.glob(".*.part"))
@@ -142,7 +142,7 @@ def test_a_fetched_file_of_another_hash_is_refused_and_deleted(
     assert Path(find_checkpoint(config)).read_bytes() == CONTENT
 
 
-def test_a_truncated_download_is_tried_again_and_never_looks_whole(web: Web, cache: Path) -> None:
+def test_a_truncated_download_is_retried_and_never_looks_complete(web: Web, cache: Path) -> None:
     config = backbone(f"{web.place}/RN50.pt")
     web.broken = 2
     assert Path(find_checkpoint(config)).read_bytes() == CONTENT
@@ -155,16 +155,16 @@ def test_a_truncated_download_is_tried_again_and_never_looks_whole(web: Web, cac
 
 
 @pytest.mark.parametrize(
-    ("status", "sentence"),
+    ("status", "message"),
     [
         (404, r"there is no weights file http.*RN50.pt; put the checkpoint .*RN50.pt\) there, or"),
         (403, r"Reading http.* was refused \(403\); correct the URL"),
         (503, r"in 5 attempts at reading http.*RN50.pt"),
     ],
 )
-def test_what_a_web_server_refuses_is_a_sentence(web: Web, status: int, sentence: str) -> None:
+def test_a_failure_of_a_web_server_is_an_error(web: Web, status: int, message: str) -> None:
     web.status = status
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(UserError, match=message):
         find_checkpoint(backbone(f"{web.place}/RN50.pt"))
 
 
@@ -184,10 +184,10 @@ def test_from_s3_through_faults(on_s3: FaultProxy, cache: Path) -> None:
             find_checkpoint(backbone(missing))
 
 
-FETCH = """
+DOWNLOAD = """
 import resource, sys
 from sparc_dist.config import BackboneConfig
-from sparc_dist.weights import find_checkpoint
+from sparc_dist.backbones.weights import find_checkpoint
 config = BackboneConfig(name="b", model="RN50-quickgelu", weights=sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(find_checkpoint(config))
@@ -195,8 +195,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def find_meanwhile(web: Web) -> tuple[threading.Thread, list[str]]:
-    """This process wants the file that another fetches, and has to wait."""
+def find_in_thread(web: Web) -> tuple[threading.Thread, list[str]]:
+    """Asks for a file that another process is downloading, and has to wait."""
     found: list[str] = []
     config = backbone(f"{web.place}/RN50.pt")
     thread = threading.Thread(target=lambda: found.append(find_checkpoint(config)))
@@ -206,13 +206,13 @@ def find_meanwhile(web: Web) -> tuple[threading.Thread, list[str]]:
     return thread, found
 
 
-def test_processes_wait_for_the_one_that_fetches_and_it_streams(web: Web) -> None:
+def test_processes_wait_for_the_one_that_downloads_and_it_streams(web: Web) -> None:
     web.files["/RN50.pt"] = CONTENT * 80
     web.go_on.clear()
-    command = [sys.executable, "-c", FETCH, f"{web.place}/RN50.pt"]
+    command = [sys.executable, "-c", DOWNLOAD, f"{web.place}/RN50.pt"]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert web.half_way.wait(60)
-    thread, found = find_meanwhile(web)
+    thread, found = find_in_thread(web)
     web.go_on.set()
     path, grown = other.communicate()[0].splitlines()
     thread.join()
@@ -231,7 +231,7 @@ time.sleep(600)
 """
 
 
-def test_a_process_killed_while_fetching_holds_up_nobody(web: Web) -> None:
+def test_a_process_killed_while_downloading_does_not_block_others(web: Web) -> None:
     copy = Path(find_checkpoint(backbone(f"{web.place}/RN50.pt")))
     copy.unlink()
     part_of(copy).write_bytes(OTHER * 2)  # more than the whole
@@ -239,7 +239,7 @@ def test_a_process_killed_while_fetching_holds_up_nobody(web: Web) -> None:
     other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert other.stdout
     assert other.stdout.readline() == "held\n"
-    thread, found = find_meanwhile(web)
+    thread, found = find_in_thread(web)
     other.kill()
     other.communicate()
     thread.join()
@@ -249,38 +249,38 @@ def test_a_process_killed_while_fetching_holds_up_nobody(web: Web) -> None:
 
 
 def part_of(copy: Path) -> Path:
-    """Where it is written before it is whole."""
+    """Returns the path of an incomplete download."""
     return copy.with_name(f".{copy.name}.{socket.gethostname()}.part")
 
 
-def test_a_full_disk_is_told_at_once(web: Web) -> None:
+def test_a_full_disk_is_reported_at_once(web: Web) -> None:
     config = backbone(f"{web.place}/RN50.pt")
     copy = Path(find_checkpoint(config))
     copy.unlink()
     part_of(copy).symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"no space left in .*cache for http.*with SPARC_CACHE"):
+    with pytest.raises(UserError, match=r"no space left in .*cache for http.*set SPARC_CACHE"):
         find_checkpoint(config)
     assert web.asked["GET"] == 2
 
 
-def test_a_cache_that_cannot_be_written_is_told(
+def test_a_cache_that_is_not_writable_is_an_error(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SPARC_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(UserError, match=r"cache folder .* cannot be written .*with SPARC_CACHE"):
+    with pytest.raises(UserError, match=r"cache folder .* is not writable .*set SPARC_CACHE"):
         find_checkpoint(backbone(f"{web.place}/RN50.pt"))
 
 
 def saved(model: str, folder: Path) -> tuple[torch.nn.Module, Path]:
-    """A model under random weights, and its checkpoint."""
+    """Returns a model with random weights, and its checkpoint."""
     torch.manual_seed(0)
     made = open_clip.create_model(model, load_weights=False).eval()
     torch.save(made.state_dict(), folder / "weights.pt")
     return made, folder / "weights.pt"
 
 
-def test_a_vit_at_a_forced_size_is_open_clips_own(tmp_path: Path, web: Web) -> None:
+def test_a_vit_at_a_forced_size_equals_open_clips(tmp_path: Path, web: Web) -> None:
     vision = {"image_size": 64, "layers": 2, "width": 64, "patch_size": 16}
     text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2}
     small = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
@@ -302,16 +302,16 @@ def test_a_vit_at_a_forced_size_is_open_clips_own(tmp_path: Path, web: Web) -> N
     ("model", "tag", "size"),
     [("PE-Core-T-16-384", "meta", 384), ("MobileCLIP2-S0", "dfndr2b", 256)],
 )
-def test_a_file_is_normalised_as_the_tags_of_its_model(
+def test_a_file_is_normalised_like_the_tags_of_its_model(
     tmp_path: Path, model: str, tag: str, size: int
 ) -> None:
     made, path = saved(model, tmp_path)
     loaded = Backbone(BackboneConfig(name="m", model=model, weights=str(path)))
-    known = open_clip.get_pretrained_cfg(model, tag)
+    config = open_clip.get_pretrained_cfg(model, tag)
     assert loaded.image_size == size
     pixels = np.random.default_rng(0).integers(0, 256, (1, size, size, 3), dtype=np.uint8)
     batch = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
-    mean, std = (torch.tensor(known[name]).view(1, 3, 1, 1) for name in ("mean", "std"))
+    mean, std = (torch.tensor(config[name]).view(1, 3, 1, 1) for name in ("mean", "std"))
     tokens = open_clip.get_tokenizer(model)(["a cat"])
     with torch.inference_mode():
         image = made.encode_image((batch - mean) / std, normalize=True)  # type: ignore[operator]

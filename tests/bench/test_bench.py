@@ -1,4 +1,4 @@
-"""Every benchmark at its smallest: that it measures and tells. No test is about a time."""
+"""Every benchmark runs at its smallest size and prints its figures. No test checks a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bench:
         self._capsys = capsys
 
     def __call__(self, *arguments: object) -> tuple[str, dict[str, float]]:
-        """The title and the figures of one benchmark."""
+        """Returns the title and the figures of one benchmark."""
         assert main(["bench", "--quick", *map(str, arguments)]) == 0
         title, *lines = self._capsys.readouterr().out.strip().splitlines()
         figures = [line.rsplit(":", 1) for line in lines]
@@ -31,7 +31,7 @@ class Bench:
 
 
 def ratios(figures: dict[str, float]) -> list[str]:
-    """The names of those that compare two; all of them are numbers above 0."""
+    """Returns the names of the ratios, and checks that these are positive and finite."""
     found = [name for name in figures if " / " in name]
     assert all(0 < figures[name] < math.inf for name in found)
     return found
@@ -40,18 +40,18 @@ def ratios(figures: dict[str, float]) -> list[str]:
 def test_reduce_compares_both_ways_and_they_agree(bench: Bench, cluster: str) -> None:
     title, figures = bench("reduce")
     assert "300 × (8 + 8 + 30) scores" in title
-    assert ratios(figures) == ["time of the pipeline / of plain NumPy"]
-    assert figures["largest difference of a final score"] < 1e-5
+    assert ratios(figures) == ["time, pipeline / plain NumPy"]
+    assert figures["largest difference in a final score"] < 1e-5
 
 
 def test_decode_compares_once_with_nine_times(bench: Bench) -> None:
     title, figures = bench("decode")
     assert "4 photos to 224, 336, 448 pixels" in title
-    assert ratios(figures) == ["time of once / of nine times"]
-    assert figures["photos a core decodes in a second (plan --decodes)"] > 0
+    assert ratios(figures) == ["time, once / nine times"]
+    assert figures["photos per second and core (plan --decodes)"] > 0
 
 
-def test_decode_takes_what_can_be_read_of_ones_own(
+def test_decode_uses_the_readable_photos_of_a_folder(
     bench: Bench, scenes: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "below").mkdir()
@@ -63,7 +63,7 @@ def test_decode_takes_what_can_be_read_of_ones_own(
     assert "decode of 3 photos" in title
 
 
-def test_a_folder_without_photos_is_refused(
+def test_a_folder_without_photos_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "decode", "--images", str(tmp_path)]) == 2
@@ -73,32 +73,32 @@ def test_a_folder_without_photos_is_refused(
 def test_map_compares_the_phase_with_a_bare_loop(bench: Bench, cluster: str) -> None:
     title, figures = bench("map")
     assert "24 photos under sparc-tiny" in title
-    assert ratios(figures) == ["images/s of the map phase / of the loop"]
+    assert ratios(figures) == ["images/s, map phase / loop"]
     assert figures["lowest of 1 rounds"] == figures["highest of 1 rounds"]
-    assert 0 < figures["with all decoding counted on top"] < math.inf
-    assert math.isfinite(figures["images that a scorer's start costs"])
-    assert figures["GFLOP/s of a core (plan --core-gflops)"] > 0
+    assert 0 < figures["if decoding took extra time"] < math.inf
+    assert math.isfinite(figures["start-up of a scorer, in images"])
+    assert figures["GFLOP/s per core (plan --core-gflops)"] > 0
 
 
-def test_units_give_the_same_bytes_both_ways(bench: Bench, cluster: str) -> None:
+def test_units_write_the_same_bytes_both_ways(bench: Bench, cluster: str) -> None:
     title, figures = bench("units")
     assert "2 units of a small model on 16 photos" in title
-    assert ratios(figures) == ["time of together / of one after the other"]
-    assert figures["of 4 files of final scores differ"] == 0
+    assert ratios(figures) == ["time, together / one after the other"]
+    assert figures["different files of final scores, of 4"] == 0
 
 
 def test_growth_compares_a_run_with_a_larger_one(bench: Bench, cluster: str) -> None:
     title, figures = bench("growth")
-    assert "16 images, and on 4 times as many" in title
+    assert "16 images, compared with 4 times as many" in title
     assert ratios(figures) == [
-        "seconds an image of the map phase, 4 × / 1 ×",
-        "seconds an image of the reduce, 4 × / 1 ×",
-        "memory of the driver at its peak, 4 × / 1 ×",
+        "seconds per image, map phase, 4 × / 1 ×",
+        "seconds per image, reduce, 4 × / 1 ×",
+        "peak memory of the driver, 4 × / 1 ×",
     ]
-    assert math.isfinite(figures["KB of it that each shard adds"])
+    assert math.isfinite(figures["KB of driver memory per added shard"])
 
 
-def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "speed"])
     assert "growth" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from tests.support.cases import ap
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.booleans(), st.integers(0, 40))
-def test_it_is_scikit_learns_with_and_without_ties_and_through_shards(
+def test_it_equals_scikit_learns_with_and_without_ties_and_through_shards(
     seed: int, images: int, ties: bool, edge: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ def test_it_is_scikit_learns_with_and_without_ties_and_through_shards(
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_the_order_of_tied_images_decides_nothing(seed: int) -> None:
+def test_the_order_of_tied_images_does_not_matter(seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores, labels = rng.integers(0, 3, (20, 2)) * 1.0, rng.random((20, 2)) < 0.5
     order = rng.permutation(20)
@@ -50,7 +50,7 @@ def test_a_class_without_positives_is_left_out_or_counts_as_zero() -> None:
     assert summarise(aps, ["cat", "dog"]) == {"mAP": 100.0, "AP": {"cat": 100.0, "dog": None}}
 
 
-def test_no_positive_at_all_is_no_map() -> None:
+def test_without_positives_there_is_no_map() -> None:
     aps = ap(np.zeros((3, 2)), np.zeros((3, 2), dtype=bool))
     assert mean_average_precision(aps) is None
     assert mean_average_precision(aps, "zero") == 0.0

@@ -6,7 +6,7 @@ from sparc_dist.core.moments import Scatter
 
 
 def along(direction: list[float]) -> Scatter:
-    """Points that vary most along a direction, and a little at random."""
+    """Returns the scatter of points that vary along a direction, with a little noise."""
     rng = np.random.default_rng(0)
     points = rng.normal(size=(500, 1)) * np.array(direction)
     return Scatter.of(points + rng.normal(0, 1e-4, points.shape) + 5.0)

@@ -1,4 +1,4 @@
-"""The reference's own answer, in one piece and through shards."""
+"""The results of the reference implementation, in one piece and through shards."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tests.support.cases import cut, golden
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
-def test_every_class_of_all_three_columns_is_the_references(pieces: int) -> None:
+def test_every_class_of_all_three_columns_equals_the_reference(pieces: int) -> None:
     scores, mentions, labels, expected = golden()
     shards = cut(scores, pieces)
     assert len(shards) == pieces

@@ -31,7 +31,7 @@ def test_chans_formula_keeps_a_small_spread_on_a_large_mean() -> None:
     assert merged.sd[0] == pytest.approx(values.std(ddof=1), rel=1e-6)
 
 
-def test_a_constant_column_has_exactly_no_spread() -> None:
+def test_a_constant_column_has_an_sd_of_exactly_zero() -> None:
     values = np.random.default_rng(0).normal(size=(50, 3))
     values[:, 1] = 0.1 + 0.2
     sd = (Moments.of(values[:20]) + Moments.of(values[20:])).sd

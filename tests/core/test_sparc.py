@@ -1,4 +1,4 @@
-"""Properties of the whole method, and the answers of the spec where data is degenerate."""
+"""Properties of the whole method, and its results on degenerate data."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def same(a: NDArray[np.floating], b: NDArray[np.floating]) -> None:
 
 
 @given(SEEDS)
-def test_it_is_what_one_would_first_write_down(seed: int) -> None:
+def test_it_equals_the_reference(seed: int) -> None:
     scores, mentioned = made_up(seed)
     same(final(scores, mentioned)[:, 5:], reference_sparc(scores, mentions_of(mentioned, 5)))
 
@@ -112,9 +112,9 @@ def test_never_nan(
         assert np.isfinite(part).all()
 
 
-def test_a_constant_column_becomes_zero_and_is_told_of() -> None:
+def test_a_constant_column_becomes_zero_and_is_noted() -> None:
     scores, mentioned = made_up(0)
-    # Constant after the image-level step: the image's own yardstick plus one SD.
+    # Constant after the image-level step: the mean of the auxiliary scores plus one SD.
     mean = scores.auxiliary.mean(1)
     scores.compound[:, 3] = mean + scores.auxiliary.std(1, ddof=1)
     fusion = fitted(scores, mentioned)
@@ -122,7 +122,7 @@ def test_a_constant_column_becomes_zero_and_is_told_of() -> None:
     assert any("1 compound prompts score every image the same" in note for note in fusion.notes)
 
 
-def test_one_class_gives_zeros_and_says_so() -> None:
+def test_one_class_gives_zeros_and_is_noted() -> None:
     scores, mentioned = made_up(0, classes=1)
     fusion = fitted(scores, mentioned)
     for part in fusion.final(scores):
@@ -140,7 +140,7 @@ def test_one_image_gives_zeros_and_uniform_weights() -> None:
     assert any("only one image" in note for note in fusion.notes)
 
 
-def test_few_images_are_told_of() -> None:
+def test_few_images_are_noted() -> None:
     scores, mentioned = made_up(0, images=4)
     notes = fitted(scores, mentioned).notes
     assert any("4 images for vectors of up to 7 ranks" in note for note in notes)

@@ -1,4 +1,4 @@
-"""Trials share their passes and still give what each gives alone."""
+"""Variants share their passes and still have the results that each has alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def all_trials(few: Mentions, mentions: Mentions) -> Variants:
     return Variants((*found, Variant(debias=False)), {STORED: mentions, "few": few})
 
 
-def test_each_trial_is_what_it_is_alone() -> None:
+def test_each_variant_equals_its_own_fit() -> None:
     scores, mentions, _, _ = golden()
     few = [columns[: len(columns) // 2] for columns in mentions]
     trials = all_trials(few, mentions)
@@ -45,7 +45,7 @@ def test_each_trial_is_what_it_is_alone() -> None:
             np.testing.assert_allclose(together[:, number], fusion.final(scores)[1], atol=2e-6)
 
 
-def test_the_reports_three_columns_are_the_references() -> None:
+def test_the_three_columns_of_the_report_equal_the_reference() -> None:
     scores, mentions, labels, expected = golden()
     trials = Variants((ZSCLIP, DEBIASED, SPARC), {STORED: mentions})
     together = finals(trials, cut(scores, 3))
@@ -57,7 +57,7 @@ def test_the_reports_three_columns_are_the_references() -> None:
 
 
 def test_without_debias_raw_scores_are_fused() -> None:
-    """Against the few lines one would write first."""
+    """Compares with a direct implementation."""
     scores, mentions, _, _ = golden()
     together = finals(Variants((Variant(debias=False),), {STORED: mentions}), cut(scores, 4))[:, 0]
     for index, columns in enumerate(mentions):
@@ -69,7 +69,7 @@ def test_without_debias_raw_scores_are_fused() -> None:
         np.testing.assert_allclose(together[:, index], expected, atol=1e-6)
 
 
-def test_prompts_of_no_trial_change_nothing() -> None:
+def test_prompts_that_no_variant_uses_change_nothing() -> None:
     scores, mentions, _, _ = golden()
     rng = np.random.default_rng(0)
     more = np.concatenate([scores.compound, rng.normal(size=(len(scores), 7))], axis=1)

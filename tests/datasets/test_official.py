@@ -1,4 +1,4 @@
-"""The three official data sets: small made-up ones in each layout always, real labels if here."""
+"""The three official data sets: made-up files in each layout, and real labels if present."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def touch(path: Path) -> None:
 
 
 def write_voc(root: Path, split: str, signs: dict[str, dict[str, int]]) -> None:
-    """signs: image → {class: sign}; classes that are not named are absent."""
+    """signs: image → {class: sign}; other classes are absent."""
     for name in FILES:
         lines = [f"{image} {present.get(name, -1):2d}" for image, present in signs.items()]
         path = root / "ImageSets" / "Main" / f"{name}_{split}.txt"
@@ -60,7 +60,7 @@ def test_voc_difficult_objects_count_as_absent(voc: Path) -> None:
     assert list(source.labels()) == [[[7, 17]] * 9]
 
 
-def test_vocs_preset_takes_pairs_of_its_training_labels(voc: Path, tmp_path: Path) -> None:
+def test_the_voc_preset_takes_pairs_from_its_training_labels(voc: Path, tmp_path: Path) -> None:
     config = DatasetConfig.model_validate({"name": "v", "kind": "voc2007", "images": str(voc)})
     assert (config.prompts.direction, config.resnet_size) == ("forward", 512)
     bank, notes = dataset_bank(config, DatasetLayout(str(tmp_path / "run")))
@@ -71,10 +71,10 @@ def test_vocs_preset_takes_pairs_of_its_training_labels(voc: Path, tmp_path: Pat
 
 def test_voc_mistakes(voc: Path) -> None:
     (voc / "ImageSets" / "Main" / "cat_test.txt").write_text("000001 yes\n")
-    with pytest.raises(UserError, match="does not say -1, 0 or 1"):
+    with pytest.raises(UserError, match="does not end in -1, 0 or 1"):
         rows(Voc2007(str(voc)))
     (voc / "ImageSets" / "Main" / "cat_test.txt").write_bytes(b"\xff\xfe0\x001\x00")
-    with pytest.raises(UserError, match=r"cat_test.txt is not text in UTF-8; fetch it anew"):
+    with pytest.raises(UserError, match=r"cat_test.txt is not UTF-8 text; download it again"):
         rows(Voc2007(str(voc)))
     (voc / "ImageSets" / "Main" / "cat_test.txt").unlink()
     with pytest.raises(UserError, match=r"There is no file .*cat_test.txt"):
@@ -140,7 +140,7 @@ def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path
     ]
     assert source.notes == [
         "1 annotations of unknown categories were left out.",
-        "1 annotations of images that are not listed were left out.",
+        "1 annotations of unlisted images were left out.",
         "1 files in val2014 are not listed and were left out.",
     ]
     assert list(Coco2014(str(coco)).labels()) == [[[0, 79], [0]]]
@@ -156,7 +156,7 @@ def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path
         '{"images": [], "categories": [], "annotations": [1]}',
     ],
 )
-def test_coco_files_that_are_none(coco: Path, text: str) -> None:
+def test_malformed_coco_files(coco: Path, text: str) -> None:
     (coco / "annotations" / "instances_val2014.json").write_text(text)
     with pytest.raises(UserError, match="not a COCO instances file"):
         rows(Coco2014(str(coco)))
@@ -165,14 +165,14 @@ def test_coco_files_that_are_none(coco: Path, text: str) -> None:
 @bounded(150)
 @given(changed(json.loads(instances([7, 8], [(7, 1, 0), (8, 90, 1)]))))
 @example([[]])
-def test_a_changed_coco_file_gives_its_images_or_a_sentence(coco: Path, value: Any) -> None:
+def test_a_changed_coco_file_has_images_or_raises_a_user_error(coco: Path, value: Any) -> None:
     (coco / "annotations" / "instances_val2014.json").write_text(json.dumps(value, default=str))
-    found, told = [], str(coco)
+    found, message = [], str(coco)
     try:
         found = rows(Coco2014(str(coco)))
     except UserError as error:
-        told = str(error)
-    assert str(coco) in told
+        message = str(error)
+    assert str(coco) in message
     assert {name for name, _ in found} <= {path.name for path in (coco / "val2014").iterdir()}
 
 
@@ -203,10 +203,10 @@ def test_nus_wide_reads_its_official_files(nus: Path) -> None:
 
 def test_nus_wide_files_that_do_not_fit(nus: Path) -> None:
     (nus / "ImageList" / "TestImagelist.txt").write_text("sky\\1.jpg\n")
-    with pytest.raises(UserError, match="1 test images are listed, but labels are given for 2"):
+    with pytest.raises(UserError, match="1 test images are listed, but there are labels for 2"):
         rows(NusWide(str(nus)))
     next(nus.rglob("Labels_zebra_Test.txt")).write_text("1\n")
-    with pytest.raises(UserError, match="must hold 2 lines of 0 or 1"):
+    with pytest.raises(UserError, match="must have 2 lines of 0 or 1"):
         rows(NusWide(str(nus)))
 
 

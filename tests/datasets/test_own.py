@@ -76,10 +76,10 @@ def test_a_folder_takes_images_of_any_depth_by_name(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("path\na.jpg\n", "no column `uri`"),
-        ("uri,labels\na.jpg,cow\n", "no label is one of the 3 classes .the first is 'cow'"),
+        ("uri,labels\na.jpg,cow\n", "no label is one of the 3 classes .an example is 'cow'"),
         ('uri\na.jpg\n""\n', "row 1: uri or image_id is missing"),
         ("uri,labels\na.jpg\n", "cannot be read as a table"),
-        ("uri,uri\na.jpg,b.jpg\n", "the column 'uri' stands twice"),
+        ("uri,uri\na.jpg,b.jpg\n", "duplicate column 'uri'"),
         ("uri, labels\na.jpg,cat\n", "the column ' labels' has spaces"),
     ],
 )
@@ -95,12 +95,12 @@ def test_a_wrong_manifest(tmp_path: Path, text: str, expected: str) -> None:
     [
         ({"uri": ["a"], "labels": [3]}, "row 0: labels must be a list, not 3"),
         ({"uri": ["a"], "labels": [[1.7]]}, "no label is one of the 3 classes"),
-        ({"uri": ["a"], "labels": [[0, 0, 1]]}, "row 0: a label stands twice"),
+        ({"uri": ["a"], "labels": [[0, 0, 1]]}, "row 0: duplicate label"),
         ({"uri": ["a"], "labels": [[-1]]}, "no label is one of the 3 classes"),
         ({"uri": ["a"], "labels": [[True]]}, "no label is one of the 3 classes"),
         ({"uri": ["a"], "labels": [["9" * 5000]]}, "no label is one of the 3 classes"),
-        ({"uri": [datetime.max]}, "'uri' is of the type 'timestamp.us.'; give texts"),
-        ({"uri": [b"a"]}, "row 0: uri or image_id is missing or no text"),
+        ({"uri": [datetime.max]}, "'uri' has the type 'timestamp.us.'; use texts"),
+        ({"uri": [b"a"]}, "row 0: uri or image_id is missing or not text"),
         ({"uri": ["a"], "image_id": [None]}, "row 0: uri or image_id is missing"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_parquet_manifest_with_odd_cells(
         rows(dataset(manifest))
 
 
-def test_integer_ids_null_labels_and_columns_of_no_concern(tmp_path: Path) -> None:
+def test_integer_ids_null_labels_and_other_columns(tmp_path: Path) -> None:
     manifest = tmp_path / "m.parquet"
     labels = pa.array([None, [1]], pa.list_(pa.int8()))
     columns = {"uri": ["a ü.jpg", "b.jpg"], "image_id": [7, 8], "labels": labels, "x": [[], [9]]}
@@ -124,7 +124,7 @@ def test_integer_ids_null_labels_and_columns_of_no_concern(tmp_path: Path) -> No
     ]
 
 
-def test_a_csv_with_another_column_of_mixed_kinds(tmp_path: Path) -> None:
+def test_a_csv_with_another_column_of_mixed_types(tmp_path: Path) -> None:
     manifest = tmp_path / "m.csv"
     lines = [f"{i}.jpg,{i}" for i in range(300_000)]
     manifest.write_text("uri,views\n" + "\n".join(lines) + "\nlast.jpg,many\n")
@@ -141,7 +141,7 @@ def test_unknown_labels_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_labels_in_a_column_a_class(tmp_path: Path, kind: str) -> None:
+def test_labels_in_one_column_per_class(tmp_path: Path, kind: str) -> None:
     manifest = tmp_path / f"m.{kind}"
     table = pa.table(
         {"uri": ["a", "b"], "cat": [1, 0], "dog": [0, 0], "sofa": [1, 0], "emu": [1, 1]}
@@ -159,11 +159,11 @@ def test_wrong_columns_of_classes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="but none for 'sofa'"):
         rows(dataset(manifest))
     manifest.write_text("uri,cat,dog,sofa\na,1,0,maybe\n")
-    with pytest.raises(UserError, match="column 'sofa' holds 'maybe'"):
+    with pytest.raises(UserError, match="column 'sofa' contains 'maybe'"):
         rows(dataset(manifest))
 
 
-def test_what_is_no_manifest(tmp_path: Path) -> None:
+def test_files_that_are_not_a_manifest(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no table"):
         rows(dataset(tmp_path / "none.parquet"))
     with pytest.raises(UserError, match=r"neither \.parquet nor \.csv"):
@@ -176,7 +176,7 @@ def test_what_is_no_manifest(tmp_path: Path) -> None:
         rows(dataset(broken))
 
 
-def test_row_groups_are_shards_however_the_batches_came(tmp_path: Path) -> None:
+def test_row_groups_are_shards_for_batches_of_any_size(tmp_path: Path) -> None:
     url = str(tmp_path / "images.parquet")
     ids = [f"{i}.jpg" for i in range(10)]
     parts: list[tuple[list[str], list[list[int] | None]]] = [
@@ -193,12 +193,12 @@ def test_row_groups_are_shards_however_the_batches_came(tmp_path: Path) -> None:
     ]
 
 
-def test_an_id_that_stands_twice_or_no_image_leaves_no_file(tmp_path: Path) -> None:
+def test_nothing_is_written_if_ids_are_duplicate_or_there_are_no_images(tmp_path: Path) -> None:
     url = str(tmp_path / "images.parquet")
     twice = [images_table(["a"], ["a"], [None]), images_table(["b", "a"], ["b", "a"], [None, None])]
-    with pytest.raises(UserError, match="stands twice"):
+    with pytest.raises(UserError, match="Duplicate image_id"):
         write_images(twice, url, 4)
-    with pytest.raises(UserError, match="holds no image"):
+    with pytest.raises(UserError, match="contains no images"):
         write_images([], url, 4)
     assert not Path(url).exists()
 
@@ -210,11 +210,11 @@ def test_classes_from_a_file(tmp_path: Path) -> None:
     names.write_text("\ufeffcat\ndog\n")
     assert class_names(dataset(tmp_path, classes=str(names))) == ("cat", "dog")
     names.write_text("cat\ncat\n")
-    with pytest.raises(UserError, match=r"classes.txt: the class 'cat' stands twice"):
+    with pytest.raises(UserError, match=r"classes.txt: duplicate class 'cat'"):
         class_names(dataset(tmp_path, classes=str(names)))
 
 
-def test_any_fsspec_url_will_do(tmp_path: Path) -> None:
+def test_fsspec_urls(tmp_path: Path) -> None:
     storage.write_bytes(str(tmp_path / "photos" / "a.jpg"), b"x")
     url = f"file://{tmp_path}"
     folder = rows(dataset(f"{url}/photos", kind="folder"))

@@ -1,4 +1,4 @@
-"""Tar files in the WebDataset layout, written by tarfile as its users do."""
+"""Tar files in the WebDataset layout, written by tarfile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_tar(path: Path, members: dict[str, bytes]) -> None:
             archive.addfile(info, io.BytesIO(content))
 
 
-def test_members_become_images_whose_bytes_are_read_alone(tmp_path: Path) -> None:
+def test_a_uri_is_the_byte_range_of_an_image(tmp_path: Path) -> None:
     write_tar(
         tmp_path / "00000.tar",
         {
@@ -62,10 +62,10 @@ def test_two_images_of_one_key_and_labels_as_text(tmp_path: Path) -> None:
         ("x.tar/a.jpg", [0, 2]),
         ("x.tar/b.jpg", [1]),
     ]
-    assert source.notes == ["1 images with the key of another were left out."]
+    assert source.notes == ["1 images with a duplicate key were left out."]
 
 
-def test_names_that_are_no_utf8_and_label_files_that_are_no_such_things(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_and_label_files_that_are_too_large(tmp_path: Path) -> None:
     members = {"\udcff.jpg": b"photo", "\udcff.cls": b"dog", "\udcff.json": bytes(LARGEST + 1)}
     write_tar(tmp_path / "x.tar", members)
     source = WebDataset(str(tmp_path / "x.tar"), CLASSES)
@@ -82,9 +82,9 @@ def test_one_tar_by_name(tmp_path: Path) -> None:
     assert table["image_id"].to_pylist() == ["x.tar/one.jpg"]
 
 
-def test_what_is_no_tar(tmp_path: Path) -> None:
+def test_files_that_are_not_a_tar(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"rubbish " * 200)
-    with pytest.raises(UserError, match="not a whole tar file"):
+    with pytest.raises(UserError, match="not a valid tar file"):
         list(WebDataset(str(tmp_path), CLASSES).images())
     with pytest.raises(UserError, match=r"no \.tar file"):
         list(WebDataset(str(tmp_path / "none"), CLASSES).images())
@@ -92,7 +92,7 @@ def test_what_is_no_tar(tmp_path: Path) -> None:
         list(WebDataset(str(tmp_path / "none.tar"), CLASSES).images())
 
 
-def test_a_tar_that_is_cut_off_gives_what_it_has_and_is_told_of(tmp_path: Path) -> None:
+def test_a_truncated_tar_yields_its_complete_images_and_a_note(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     write_tar(path, {"one.jpg": b"1" * 2000, "two.jpg": b"2" * 2000})
     whole = WebDataset(str(path), CLASSES)
@@ -102,4 +102,4 @@ def test_a_tar_that_is_cut_off_gives_what_it_has_and_is_told_of(tmp_path: Path) 
     source = WebDataset(str(path), CLASSES)
     (table,) = source.images()
     assert table["image_id"].to_pylist() == ["x.tar/one.jpg"]
-    assert source.notes == ["x.tar is cut off in the middle."]
+    assert source.notes == ["x.tar is truncated."]

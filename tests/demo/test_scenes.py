@@ -16,7 +16,7 @@ def scenes() -> list[Scene]:
 
 @pytest.fixture(scope="module")
 def present(scenes: list[Scene]) -> np.ndarray:
-    """Labels as [scenes, classes] of 0 and 1."""
+    """Labels [scenes, classes] of 0 and 1."""
     table = np.zeros((len(scenes), len(CLASSES)), dtype=int)
     for row, scene in enumerate(scenes):
         table[row, list(scene.labels)] = 1
@@ -24,7 +24,7 @@ def present(scenes: list[Scene]) -> np.ndarray:
 
 
 def mentioned(text: str) -> set[str]:
-    """The classes a caption names; longer names are taken out first."""
+    """Returns the classes that a caption names; longer names are removed first."""
     found = set()
     for name in sorted(CLASSES, key=len, reverse=True):
         pattern = rf"\b({name}|{plural(name)})\b"
@@ -55,7 +55,7 @@ def test_classes_are_many_and_some_have_two_words() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_class_draws_something_of_its_own(name: str) -> None:
+def test_every_class_looks_different(name: str) -> None:
     mine = np.asarray(draw_object(name, 48, np.random.default_rng(0))).astype(int)
     assert 0.05 < (mine[..., 3] > 0).mean() < 0.95
     for other in set(CLASSES) - {name}:
@@ -79,7 +79,7 @@ def test_themes_make_classes_occur_together(present: np.ndarray) -> None:
     together = present.T @ present
     lift = together / np.diag(together)[:, None] / present.mean(axis=0)
     np.fill_diagonal(lift, 0)
-    # Every class has a companion that it makes far more likely, and strangers it does not.
+    # Every class makes some other class far more likely, and some less likely.
     assert (lift.max(axis=1) > 1.5).all()
     assert (lift.min(axis=1) < 0.8).all()
 
@@ -90,14 +90,14 @@ def test_classes_occur_outside_their_theme(present: np.ndarray) -> None:
     assert companions.min() > len(CLASSES) / 2
 
 
-def test_captions_name_only_what_is_there(scenes: list[Scene]) -> None:
+def test_captions_name_only_visible_classes(scenes: list[Scene]) -> None:
     for scene in scenes:
         names = {CLASSES[label] for label in scene.labels}
         for caption in scene.captions:
             assert mentioned(caption) <= names, caption
 
 
-def test_captions_often_leave_something_out(scenes: list[Scene]) -> None:
+def test_captions_often_omit_classes(scenes: list[Scene]) -> None:
     shares = [len(mentioned(scene.caption)) / len(scene.labels) for scene in scenes if scene.labels]
     assert 0.3 < np.mean(shares) < 0.8
     assert np.mean(np.array(shares) < 1) > 0.5

@@ -15,14 +15,14 @@ SCENES, SIDE = 64, 64
 
 @pytest.fixture(scope="module")
 def corpus() -> train.Corpus:
-    new_model()  # makes open_clip know the config
+    new_model()  # registers the config with open_clip
     return train.draw_corpus(SCENES, SIDE)
 
 
 def test_corpus_pairs_training_scenes_with_their_captions(corpus: train.Corpus) -> None:
     assert corpus.images.shape == (SCENES, 3, SIDE, SIDE)
     assert corpus.images.dtype == torch.uint8
-    row = 4  # an even seed: not through JPEG
+    row = 4  # an even seed is not JPEG-compressed
     scene = draw_scene(SPLITS["train"][row])
     square = scene.image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     assert np.array_equal(corpus.images[row].permute(1, 2, 0).numpy(), np.asarray(square))

@@ -1,4 +1,4 @@
-"""A class's contrast: the same from any shards, and the pair that it is made to find."""
+"""The contrast of a class: independent of the shards, and the misordered pair it finds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.cases import golden
 from tests.support.strategies import bounded
 
 
-def made(values: list[list[float]], present: list[bool]) -> Contrast:
-    """A contrast with these first and second maxima."""
+def contrast_of(values: list[list[float]], present: list[bool]) -> Contrast:
+    """Returns a contrast with the given first and second maxima."""
     columns = np.zeros((len(values), len(COLUMNS)), dtype=np.float32)
     columns[:, 1:3] = values
     ids = tuple((0, str(row)) for row in range(len(values)))
@@ -26,7 +26,7 @@ def made(values: list[list[float]], present: list[bool]) -> Contrast:
     return Contrast(ids, np.array(present), columns, top)
 
 
-def test_its_columns_are_the_reduces() -> None:
+def test_columns_match_the_reduce_phase() -> None:
     scores, mentions, labels, _ = golden()
     fusion = fit(lambda: iter([scores]), mentions, Method())
     names = [(0, str(row)) for row in range(len(scores))]
@@ -55,11 +55,11 @@ def test_every_image_is_in_each_histogram_once() -> None:
 
 def test_the_clearest_pair_is_found() -> None:
     values = [[1.0, 0.9], [3.0, 0.1], [2.0, 0.2], [0.5, 0.45], [1.5, 1.4]]
-    found = made(values, [True, False, False, True, False]).misordered()
+    found = contrast_of(values, [True, False, False, True, False]).misordered()
     assert found is not None
     present, absent = found
-    # Image 0 against image 1: the first max is wrong by 2.0, the second right by 0.8; image 3
-    # would be right by 0.35 only.
+    # Images 0 and 1: the first max is wrong by 2.0, the second right by 0.8. With image 3 the
+    # second would be right by only 0.35.
     assert (present.image_id, absent.image_id) == ("0", "1")
     assert (present.top, absent.top) == ((0, 1), (2, 3))
 
@@ -75,8 +75,8 @@ def test_it_is_the_clearest_of_all_pairs(seed: int) -> None:
         for p in np.flatnonzero(present).tolist()
         for n in np.flatnonzero(~present).tolist()
     ]
-    best = max((clear for clear, _, _ in pairs), default=0.0)
-    found = made(values.tolist(), present.tolist()).misordered()
+    best = max((margin for margin, _, _ in pairs), default=0.0)
+    found = contrast_of(values.tolist(), present.tolist()).misordered()
     if found is None:
         assert best <= 0
     else:
@@ -88,11 +88,11 @@ def test_it_is_the_clearest_of_all_pairs(seed: int) -> None:
     ("values", "present"),
     [
         ([[2.0, 1.0], [1.0, 0.5]], [True, False]),  # in order already
-        ([[1.0, 0.5], [2.0, 1.0]], [True, False]),  # not put right
+        ([[1.0, 0.5], [2.0, 1.0]], [True, False]),  # not corrected
         ([[1.0, 0.5], [2.0, 1.0]], [False, False]),  # nothing to order
     ],
 )
-def test_where_there_is_no_such_pair_none_is_given(
+def test_without_such_a_pair_the_result_is_none(
     values: list[list[float]], present: list[bool]
 ) -> None:
-    assert made(values, present).misordered() is None
+    assert contrast_of(values, present).misordered() is None

@@ -1,4 +1,4 @@
-"""Experiments on a finished run, as a user types them: no image is looked at again."""
+"""Experiments on a finished run, through the command line; no image is read again."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def rows(run: Path, name: str) -> list[dict[str, str]]:
-    """What an experiment's table says of the run; rows of the paper's alone are left out."""
+    """Returns the rows of an experiment's table, without those that are only the paper's."""
     with (run / "experiments" / f"{name}.csv").open() as file:
         return [row for row in csv.DictReader(file) if row.get("data set") in (None, "scenes")]
 
 
 @pytest.fixture(scope="module")
 def made(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run without its images, on which all experiments were made."""
+    """A finished run without its images, after all experiments."""
     folder = tmp_path_factory.mktemp("made")
     run = folder / "run"
     shutil.copytree(original / "run", run)
@@ -43,7 +43,7 @@ def made(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _hide_images(table: Path) -> None:
-    """The same images at places where there are none."""
+    """Replaces the URIs of the images with one where there is none."""
     shards = pq.ParquetFile(table)
     parts = [shards.read_row_group(number) for number in range(shards.num_row_groups)]
     with pq.ParquetWriter(table, shards.schema_arrow) as writer:
@@ -69,7 +69,7 @@ def test_every_experiment_leaves_a_table_and_a_figure(made: Path) -> None:
     assert all(f"]({name}.png)" in index for name in EXPERIMENTS)
 
 
-def test_the_trials_of_the_reports_columns_have_its_figures(made: Path) -> None:
+def test_variants_that_are_in_the_report_have_the_same_map(made: Path) -> None:
     found = metrics(made)
     debias = {(row["compound"], row["debias"]): row for row in rows(made, "debias")}
     for cells, name in (
@@ -86,26 +86,26 @@ def test_the_trials_of_the_reports_columns_have_its_figures(made: Path) -> None:
     assert fusion["singleton", "no"]["mAP (%)"] == fusion["singleton", "yes"]["mAP (%)"]
 
 
-def test_what_the_paper_has_and_the_run_has_not_is_told(made: Path) -> None:
+def test_remarks_say_what_the_run_lacks_of_the_paper(made: Path) -> None:
     text = (made / "experiments" / "debias.md").read_text()
     assert "lacks COCO, VOC, NUSWIDE" in text
     assert "| yes | full |" in text
     assert "68.3 | 89.2 | 47.2" in text
 
 
-def test_prompts_of_the_run_scored_anew_have_their_stored_scores(made: Path) -> None:
-    with ExperimentSession(open_run(str(made)), Options(), []) as laboratory:
-        ((_, unit),) = laboratory.units.items()
+def test_prompts_of_the_run_scored_again_have_their_stored_scores(made: Path) -> None:
+    with ExperimentSession(open_run(str(made)), Options(), []) as session:
+        ((_, unit),) = session.units.items()
         stored = len(unit.data.bank.compound)
-        looks, failures = views_with([unit], unit.data.bank.compound)
+        views, failures = views_with([unit], unit.data.bank.compound)
         assert not failures
-        ((ids, scores),) = ray.get(looks["tiny"]).slices(unit.shards, 0, 100)
+        ((ids, scores),) = ray.get(views["tiny"]).slices(unit.shards, 0, 100)
     assert len(ids) == len(scores) > 0
     again = scores.compound[:, stored:]
     np.testing.assert_allclose(again, scores.compound[:, :stored], atol=1e-6)
 
 
-def test_other_weights_do_not_answer_for_stored_embeddings(
+def test_other_weights_are_not_used_with_stored_embeddings(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for marker in (finished / "run" / "scenes" / "tiny" / "done").iterdir():
@@ -115,10 +115,10 @@ def test_other_weights_do_not_answer_for_stored_embeddings(
     assert main(["experiment", "templates", "--run", str(finished / "run")]) == 0
     assert "scored with other weights" in capsys.readouterr().out
     found = {row["template"] for row in rows(finished / "run", "templates") if row["mAP (%)"]}
-    assert found == {"none", "A and B"}  # what stored scores answer
+    assert found == {"none", "A and B"}  # the rows that need only stored scores
 
 
-def test_the_runs_own_singleton_plugged_in_is_the_run(
+def test_plugging_in_the_runs_own_singleton_reproduces_the_run(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids, scores = [], []
@@ -129,10 +129,10 @@ def test_the_runs_own_singleton_plugged_in_is_the_run(
     command = ["experiment", "plug-in", "--run", str(made), "--scores"]
     np.savez(tmp_path / "whole.npz", image_ids=ids, scores=scores)
     assert main([*command, str(tmp_path / "whole.npz")]) == 0
-    own = rows(made, "plug-in")[0]
+    row = rows(made, "plug-in")[0]
     found = metrics(made)
-    assert float(own["alone (%)"]) == pytest.approx(found["zsclip"]["mAP"], abs=1e-6)
-    assert float(own["with SPARC (%)"]) == pytest.approx(found["sparc"]["mAP"], abs=1e-6)
+    assert float(row["alone (%)"]) == pytest.approx(found["zsclip"]["mAP"], abs=1e-6)
+    assert float(row["with SPARC (%)"]) == pytest.approx(found["sparc"]["mAP"], abs=1e-6)
     np.savez(tmp_path / "part.npz", image_ids=ids[:50], scores=np.exp(scores[:50]))
     assert main([*command, str(tmp_path / "part.npz"), "--method", "tagclip"]) == 0
     assert "| TagCLIP | 50 of 60 |" in capsys.readouterr().out
@@ -141,27 +141,27 @@ def test_the_runs_own_singleton_plugged_in_is_the_run(
     assert "none of the run's images" in capsys.readouterr().err
 
 
-def test_a_class_and_a_unit_may_be_chosen(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_and_a_unit_can_be_selected(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["experiment", "histograms", "--run", str(made)]
     assert main([*command, "--class", "pizza", "--dataset", "scenes"]) == 0
     assert "'pizza'" in (made / "experiments" / "histograms.md").read_text()
     assert main([*command, "--class", "unicorn"]) == 2
     assert "no class 'unicorn'" in capsys.readouterr().err
     assert main([*command, "--backbone", "RN50"]) == 2
-    assert "there is scenes × tiny." in capsys.readouterr().err
+    assert "choose one of: scenes × tiny." in capsys.readouterr().err
     assert main(["experiment", "debias", "--run", str(made), "--class", "pizza"]) == 2
-    assert "--class is of no use to debias" in capsys.readouterr().err
+    assert "--class does not apply to debias" in capsys.readouterr().err
 
 
 def test_one_pass_serves_all_strategies(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "rank-fusion", "--run", str(made)]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "60/60 images" in line]
     assert [line.split("  ")[1] for line in lines] == [
-        *("trials moments", "trials scatters", "trials positives", "trials reached"),
+        *("variant moments", "variant scatters", "variant positives", "variant reached"),
     ]
 
 
-def test_a_run_without_a_labelled_unit_is_refused(
+def test_a_run_without_a_labelled_unit_fails(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (finished / "run" / "scenes" / "tiny" / "metrics.json").unlink()
@@ -172,11 +172,11 @@ def test_a_run_without_a_labelled_unit_is_refused(
 
 
 @pytest.mark.parametrize("option", ["--run", "--scores"])
-def test_a_url_with_a_key_is_refused_and_not_repeated(
+def test_a_url_with_a_key_fails_without_repeating_the_key(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["experiment", "plug-in", "--run", "here", option]
     assert main([*command, "https://host/x.npz?Signature=hidden"]) == 2
-    told = capsys.readouterr().err
-    assert option in told
-    assert "hidden" not in told
+    message = capsys.readouterr().err
+    assert option in message
+    assert "hidden" not in message

@@ -1,4 +1,4 @@
-"""Pickles, NPZ and JSON from strangers: fused rightly or refused in a sentence, and never run."""
+"""Untrusted pickles, NPZ and JSON: correctly fused or an error, and never run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MARKER = "was-here"
 
 
 class Fuse:
-    """The command, in a folder of its own with good files in it."""
+    """The command ``fuse`` in a folder with valid files."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._capsys = folder, capsys
@@ -49,24 +49,24 @@ class Fuse:
         return self._run("--scores", self.scores, "--prompts", self.prompts)
 
     def _run(self, *arguments: object) -> bool:
-        """Whether the files were fused; if not, one clear sentence was said."""
+        """Whether the files were fused; if not, checks that the error is one clear line."""
         out = self.folder / "out"
         (out / "final.parquet").unlink(missing_ok=True)
         self._capsys.readouterr()
         code = main(["fuse", *map(str, arguments), "--out", str(out)])
-        said, told = self._capsys.readouterr()
+        stdout, stderr = self._capsys.readouterr()
         self.reset()
         assert not (self.folder / MARKER).exists()
         if code == 0:
-            assert not told
+            assert not stderr
             for name in ("zsclip", "debiased", "sparc"):
                 values = np.stack(pq.read_table(out / "final.parquet")[name].to_numpy())
                 assert np.isfinite(values).all()
             return True
-        assert (code, said) == (2, "")
-        assert told.startswith(f"sparc-dist: {self.folder}/")
-        assert told.count("\n") == 1
-        assert "--verbose shows more" not in told  # which is said of what nobody foresaw
+        assert (code, stdout) == (2, "")
+        assert stderr.startswith(f"sparc-dist: {self.folder}/")
+        assert stderr.count("\n") == 1
+        assert "--verbose shows more" not in stderr  # printed after unexpected errors
         return False
 
 
@@ -80,16 +80,16 @@ def npz(arrays: dict[str, Any], compress: bool = False) -> bytes:
 def fuse(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Fuse:
-    monkeypatch.chdir(tmp_path)  # so that a marker is left here, by whatever name it is called
+    monkeypatch.chdir(tmp_path)  # so that any marker is left here
     return Fuse(tmp_path, capsys)
 
 
-def test_the_files_that_are_changed_are_right(fuse: Fuse) -> None:
+def test_the_unchanged_files_are_valid(fuse: Fuse) -> None:
     assert fuse.authors()
     assert fuse.npz()
 
 
-# What a pickle may want to call, with what would leave a marker if it were called.
+# Functions that a pickle may call, with arguments that would leave a marker.
 CALLS: list[tuple[str, str, tuple[Any, ...]]] = [
     ("os", "system", (f"touch {MARKER}",)),
     ("posix", "system", (f"touch {MARKER}",)),
@@ -123,7 +123,7 @@ def text(value: str) -> bytes:
 
 
 def plain(value: Any) -> bytes:
-    """The opcodes that push a value, without what begins and ends a pickle."""
+    """Returns the opcodes that push a value, without the start and end of a pickle."""
     try:
         return pickle.dumps(value, 2)[2:-1]
     except (TypeError, pickle.PicklingError):
@@ -132,7 +132,7 @@ def plain(value: Any) -> bytes:
 
 @st.composite
 def calls(draw: st.DrawFn) -> bytes:
-    """The opcodes of a call in one of the ways that pickles know."""
+    """Draws the opcodes of a call in one of the ways that pickles can make it."""
     module, name, arguments = draw(st.sampled_from(CALLS))
     if draw(st.booleans()):
         arguments = draw(st.tuples(junk, junk) | st.tuples(junk) | st.just(()))
@@ -154,7 +154,7 @@ def calls(draw: st.DrawFn) -> bytes:
 
 
 def _slots() -> bytes:
-    """A state that sets attributes: what a function does, what an object is."""
+    """Returns a state that sets attributes of a function or an object."""
     return plain((None, {"__defaults__": (1,), "__code__": None, "__setstate__": None}))
 
 
@@ -187,24 +187,24 @@ hostile = st.builds(
 @given(hostile | st.binary())
 @example(b"\x80\x02Nr\xff\xff\xff\xff.")
 @example(b"(" * 100_000 + b"N" + b"t" * 100_000 + b".")
-def test_nothing_is_run_whatever_a_pickle_says(fuse: Fuse, content: bytes) -> None:
+def test_no_pickle_runs_anything(fuse: Fuse, content: bytes) -> None:
     fuse.singles.write_bytes(content)
     assert not fuse.authors()
 
 
 @bounded(120)
 @given(st.data(), calls())
-def test_a_call_hidden_in_the_authors_form_is_not_made(
+def test_a_call_hidden_in_an_authors_file_is_not_made(
     fuse: Fuse, data: st.DataObject, call: bytes
 ) -> None:
     key = data.draw(st.sampled_from(["cossims", "gts", "classnames", "impaths", "other"]))
     content = pickle.dumps(authors_small()[0], 2)
     fuse.singles.write_bytes(content[:-1] + text(key) + call + b"s.")
-    # A stand-in's harmless value beside those that count changes nothing.
+    # The harmless value of a stand-in under an unused key changes nothing.
     assert not fuse.authors() or key == "other"
 
 
-def test_the_attacks_would_leave_the_marker(fuse: Fuse) -> None:
+def test_plain_pickle_would_leave_the_marker(fuse: Fuse) -> None:
     for module, name, arguments in CALLS[:4]:
         named = b"c" + f"{module}\n{name}\n".encode()
         pickle.loads(b"\x80\x02" + named + plain(arguments) + b"R.")
@@ -237,7 +237,7 @@ arrays_or_junk = junk | st.sampled_from(
 
 @bounded(150)
 @given(st.data(), st.sampled_from([0, 1]), st.sampled_from([0, 2, 4, 5]))
-def test_changed_values_in_the_authors_form(
+def test_changed_values_in_an_authors_file(
     fuse: Fuse, data: st.DataObject, which: int, protocol: int
 ) -> None:
     value = data.draw(changed(authors_small()[which], arrays_or_junk))
@@ -248,7 +248,7 @@ def test_changed_values_in_the_authors_form(
 
 @bounded(100)
 @given(st.data(), st.sampled_from([0, 1]), st.sampled_from([0, 2, 4, 5]))
-def test_changed_bytes_in_the_authors_form(
+def test_changed_bytes_in_an_authors_file(
     fuse: Fuse, data: st.DataObject, which: int, protocol: int
 ) -> None:
     content = pickle.dumps(authors_small()[which], protocol)
@@ -265,7 +265,7 @@ def test_changed_bytes_in_an_npz(fuse: Fuse, content: bytes) -> None:
 
 @bounded(100)
 @given(st.data())
-def test_changed_arrays_in_an_npz_with_objects_too(fuse: Fuse, data: st.DataObject) -> None:
+def test_changed_arrays_in_an_npz(fuse: Fuse, data: st.DataObject) -> None:
     arrays = {**small()[0], "image_ids": np.arange(6)}
     name = data.draw(st.sampled_from(sorted(arrays)))
     value = data.draw(arrays_or_junk)
@@ -294,7 +294,7 @@ def test_any_bytes_as_prompts(fuse: Fuse, content: bytes) -> None:
 
 
 def npy(kind: str, shape: tuple[int, ...], content: bytes) -> bytes:
-    """An array whose header says what it likes."""
+    """Returns an NPY file whose header need not match its content."""
     buffer = io.BytesIO()
     header = {"descr": kind, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(buffer, header)
@@ -307,14 +307,12 @@ def npy(kind: str, shape: tuple[int, ...], content: bytes) -> bytes:
         ("singleton", npy("<f8", (10**7, 10**7), b"more than there is memory")),
         ("singleton", npy("<f8", (-1, 2), bytes(96))),
         ("singleton", npy("|O", (1,), b"cos\nsystem\n(S'touch was-here'\ntR.")),
-        ("image_ids", npy("<U1", (6,), b"\xff" * 24)),  # no characters
+        ("image_ids", npy("<U1", (6,), b"\xff" * 24)),  # not code points
         ("compound", b"no array"),
     ],
     ids=["giant", "negative", "objects", "characters", "bytes"],
 )
-def test_an_array_that_numpy_would_not_write_is_refused(
-    fuse: Fuse, name: str, array: bytes
-) -> None:
+def test_a_malformed_array_fails(fuse: Fuse, name: str, array: bytes) -> None:
     changed_archive = io.BytesIO()
     with zipfile.ZipFile(fuse.scores) as good, zipfile.ZipFile(changed_archive, "w") as archive:
         for member in good.namelist():
@@ -327,10 +325,10 @@ def test_an_array_that_numpy_would_not_write_is_refused(
 
 @bounded(150)
 @given(hostile)
-def test_what_comes_out_of_a_pickle_is_plain(content: bytes) -> None:
+def test_loaded_values_are_plain(content: bytes) -> None:
     try:
         value = load_plain(content)
-    except Exception:  # said in a sentence by those who read the file
+    except Exception:  # the caller turns it into a UserError
         return
     assert only_plain(value)
 

@@ -1,4 +1,4 @@
-"""Score matrices from files: right ones are read, wrong ones are refused in a sentence."""
+"""Score matrices from files: valid ones are read, others fail with an error."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def write(folder: Path, arrays: dict[str, Any], prompts: object) -> tuple[str, s
     return str(folder / "scores.npz"), str(folder / "prompts.json")
 
 
-def test_the_golden_npz_and_pickles_hold_the_same() -> None:
+def test_the_golden_npz_and_pickles_are_equal() -> None:
     npz = read_npz(str(GOLDEN / "scores.npz"), str(GOLDEN / "prompts.json"))
     authors = read_authors(str(GOLDEN / "authors_layout"), "VOC2007", "ViT-B16")
     for name in ("singleton", "auxiliary", "compound"):
@@ -53,19 +53,19 @@ def test_the_golden_npz_and_pickles_hold_the_same() -> None:
         (lambda a, p: a.update(singleton=np.zeros(6)), "must be a matrix of numbers"),
         (lambda a, p: a.update(singleton=np.full((6, 2), "x")), "must be a matrix of numbers"),
         (lambda a, p: p.update(prompts=["a boat"]), "prompt 0, 'a boat', mentions no class"),
-        (lambda a, p: p.update(classes=["cat", "cat"]), "stands twice"),
+        (lambda a, p: p.update(classes=["cat", "cat"]), "duplicate class"),
         (lambda a, p: p.pop("classes"), "`classes` must be a list of texts"),
-        (lambda a, p: a.update(image_ids=np.array(list("abcabc"))), "'a' stands twice"),
+        (lambda a, p: a.update(image_ids=np.array(list("abcabc"))), "duplicate image id 'a'"),
         (lambda a, p: a.update(image_ids=np.array(list("abc"))), "3 `image_ids` for 6 images"),
         (lambda a, p: a.update(image_ids=np.array("a")), "1 `image_ids` for 6 images"),
         (lambda a, p: a.update(singleton=np.array(3.0)), "must be a matrix of numbers"),
         (
             lambda a, p: a.update({k: v[:0] for k, v in a.items()}),
-            "holds no image",
+            "contains no images",
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place(
+def test_an_error_says_where_the_mistake_is(
     tmp_path: Path, change: Callable[[Any, Any], object], expected: str
 ) -> None:
     arrays, prompts = small()
@@ -82,7 +82,7 @@ def test_labels_and_ids_are_optional(tmp_path: Path) -> None:
     assert matrices.ids == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_an_npz_with_objects_is_refused(tmp_path: Path) -> None:
+def test_an_npz_with_objects_fails(tmp_path: Path) -> None:
     arrays, prompts = small()
     arrays["singleton"] = np.array([{}, []], dtype=object)
     with pytest.raises(UserError, match="not an NPZ file of plain arrays"):
@@ -126,7 +126,7 @@ def test_nothing_in_a_pickle_is_run(tmp_path: Path) -> None:
         (lambda s, b: b.update(impaths=b["impaths"][::-1]), "lists other images"),
         (lambda s, b: b.update(gts=1 - b["gts"]), "has other labels"),
         (lambda s, b: b["simple_single_and_compound_prompts"].reverse(), "are not the class names"),
-        (lambda s, b: s.pop("classnames"), "must hold a dict with"),
+        (lambda s, b: s.pop("classnames"), "must contain a dict with"),
         (lambda s, b: s.update(impaths=7), "`impaths` must be a list of texts"),
         (lambda s, b: b.update(cossims=b["cossims"][:, :2]), "`compound` has the shape"),
         (lambda s, b: b.update(cossims="x"), "`cossims` must be a matrix"),
@@ -142,7 +142,7 @@ def test_pickles_that_do_not_fit(
         read_authors(str(tmp_path), "VOC2007", "X")
 
 
-def test_cocos_odd_names_are_reconciled(tmp_path: Path) -> None:
+def test_aliases_of_coco_classes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     singles, both = authors_small()
     singles |= {"classnames": ["motor bike", "aeroplane", "bowl"], "cossims": rng.random((6, 3))}

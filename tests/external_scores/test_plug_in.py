@@ -1,4 +1,4 @@
-"""Another method's scores: found by class and image however spelt, or refused in a sentence."""
+"""Another method's scores: matched by class and image in any spelling, or an error."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "authors_layout"
 CLASSES = ["cat", "potted plant", "airplane"]
 IDS = ["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/3"]
 SCORES = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-#: The same classes in another order and spelling, and one that nobody asked for.
+#: The same classes in another order and spelling, and one that the run does not have.
 THEIRS = {"PottedPlant": 1, "aeroplane": 2, "dog": 0, "Cat": 0}
 
 
 def wide(**more: Any) -> dict[str, Any]:
-    """A table with a column a class."""
+    """A table with one column per class."""
     columns = {name: SCORES[:, column] for name, column in THEIRS.items()}
     return {"image_id": IDS, **columns, **more}
 
@@ -92,7 +92,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_same_scores_in_every_form(tmp_path: Path, name: str) -> None:
+def test_the_same_scores_in_every_format(tmp_path: Path, name: str) -> None:
     plug_in = read(tmp_path, name, FILES[name])
     assert list(plug_in.ids) == IDS
     assert plug_in.scores.dtype == np.float32
@@ -101,9 +101,9 @@ def test_the_same_scores_in_every_form(tmp_path: Path, name: str) -> None:
 
 def test_the_authors_own_file() -> None:
     (url,) = map(str, GOLDEN.glob("*_baseline_*"))
-    known = read_authors(str(GOLDEN), "VOC2007", "ViT-B16")
+    matrices = read_authors(str(GOLDEN), "VOC2007", "ViT-B16")
     plug_in = read_plug_in(url, VOC[::-1])
-    singleton = known.scores.singleton.astype(np.float32)
+    singleton = matrices.scores.singleton.astype(np.float32)
     np.testing.assert_array_equal(plug_in.scores, singleton[:, ::-1])
     found, scores = plug_in.rows(["im000007", "/voc/im000003.jpg", "im7.jpg"])
     assert found.tolist() == [True, True, False]
@@ -129,7 +129,7 @@ def numbered(ids: list[str]) -> PlugIn:
 def rows_of(plug_in: PlugIn, image_ids: list[str]) -> list[int | None]:
     found, scores = plug_in.rows(image_ids)
     rows = iter(scores[:, 0].tolist())
-    return [int(next(rows)) if there else None for there in found]
+    return [int(next(rows)) if is_found else None for is_found in found]
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def rows_of(plug_in: PlugIn, image_ids: list[str]) -> list[int | None]:
         ("a/1.jpg", 0),
         ("a/1", 0),
         ("x/data/b/1.JPG", 1),
-        ("b\\1.png", 1),  # one image, kept in another format
+        ("b\\1.png", 1),  # one image, stored in another format
         ("./b/1.jpg", 1),
-        ("1.jpg", None),  # of a or of b
+        ("1.jpg", None),  # in a or in b
         ("c/1.jpg", None),
         ("2", 2),
         ("any/where/2.jpg", 2),
@@ -151,7 +151,7 @@ def rows_of(plug_in: PlugIn, image_ids: list[str]) -> list[int | None]:
         ("4.png", 5),
         ("4", None),
         ("v1.5", 6),
-        ("v1.jpg", None),  # the ending of v1.5 is none
+        ("v1.jpg", None),  # .5 is not the suffix of an image
     ],
 )
 def test_an_image_is_found_by_id_or_path(image_id: str, row: int | None) -> None:
@@ -169,10 +169,10 @@ paths = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map("/".join)
     st.permutations(["", ".jpg", ".PNG"]),
     st.randoms(use_true_random=False),
 )
-def test_a_prefix_or_an_ending_more_or_less_changes_nothing(
+def test_an_image_is_found_with_any_prefix_and_suffix(
     images: list[str], prefix: str, endings: list[str], random: Any
 ) -> None:
-    # Below a folder of a name that none within has, no path is the tail of another.
+    # With a first folder whose name occurs nowhere else, no path is the end of another.
     shared = [f"r/{path}" for path in images]
     ours = random.sample(shared, len(shared))
     expected = [shared.index(path) for path in ours]
@@ -191,11 +191,11 @@ def test_two_images_of_the_run_never_share_a_row() -> None:
         plug_in.rows(["a/1.jpg", "b/1.jpg"])
 
 
-def test_when_no_image_is_found_both_sides_are_shown() -> None:
+def test_if_no_image_is_found_the_error_shows_ids_of_both_sides() -> None:
     plug_in = numbered(["1", "2"])
     found, scores = plug_in.rows(["x.jpg"])
     assert (found.tolist(), scores.shape) == ([False], (0, 1))
-    assert "such as '1', the run's such as 'x.jpg'" in str(none_found(plug_in, ["x.jpg"]))
+    assert "are like '1', the run's are like 'x.jpg'" in str(none_found(plug_in, ["x.jpg"]))
 
 
 def broken(row: int, column: int, value: float) -> Any:
@@ -205,24 +205,28 @@ def broken(row: int, column: int, value: float) -> Any:
 
 
 MISTAKES: list[tuple[str, Callable[[], bytes], str]] = [
-    ("s.txt", lambda: b"", r"none of \.parquet, \.csv, \.npz, \.pkl, \.pickle; give"),
-    ("s.csv", lambda: csv({"id": IDS}), "0 columns `image_id`; give it one"),
-    ("s.csv", lambda: csv(wide(Cat=["x"] * 4)), "`Cat` holds no numbers .*'x'.*; correct it"),
-    ("s.csv", lambda: csv(wide(Cat=["nan"] * 4)), "`Cat` holds nan at row 0"),
-    ("s.csv", lambda: csv(wide(CAT=SCORES[:, 0])), "the class 'cat' stands twice; keep one"),
-    ("s.csv", lambda: csv(wide(image_id=[1, 2, 3, 1])), "the image id '1' stands twice"),
-    ("s.csv", lambda: csv(wide())[:50], "cannot be read as a table .*; write it anew"),
-    ("s.csv", lambda: csv(wide()).splitlines()[0] + b"\n", "holds no image"),
+    ("s.txt", lambda: b"", r"none of \.parquet, \.csv, \.npz, \.pkl, \.pickle; use"),
+    ("s.csv", lambda: csv({"id": IDS}), "0 columns `image_id`; it must have one"),
+    ("s.csv", lambda: csv(wide(Cat=["x"] * 4)), "`Cat` is not numeric .*'x'.*; correct it"),
+    ("s.csv", lambda: csv(wide(Cat=["nan"] * 4)), "`Cat` is nan at row 0"),
+    ("s.csv", lambda: csv(wide(CAT=SCORES[:, 0])), "duplicate class 'cat'; keep one"),
+    ("s.csv", lambda: csv(wide(image_id=[1, 2, 3, 1])), "duplicate image id '1'"),
+    ("s.csv", lambda: csv(wide())[:50], "cannot be read as a table .*; write it again"),
+    ("s.csv", lambda: csv(wide()).splitlines()[0] + b"\n", "contains no images"),
     (
         "s.csv",  # with pandas's index in a column without a name
         lambda: csv({"": ROWS, "image_id": IDS, "cat": ROWS, "aeroplane": ROWS}),
         "no scores for the class 'potted plant'; add a column",
     ),
-    ("s.parquet", lambda: parquet({"image_id": IDS, "s": [[1, 2]] * 4}), "row 0: `s` holds 2 num"),
+    (
+        "s.parquet",
+        lambda: parquet({"image_id": IDS, "s": [[1, 2]] * 4}),
+        "row 0: `s` has 2 numbers",
+    ),
     (
         "s.parquet",
         lambda: parquet({"image_id": IDS, "s": [*LISTS[:3], None]}),
-        "row 3: `s` holds 0",
+        "row 3: `s` has 0",
     ),
     ("s.parquet", lambda: parquet({"image_id": IDS, "s": [[1, 2, None]] * 4}), "nan at row 0"),
     ("s.parquet", lambda: parquet({"image_id": IDS, "s": LISTS, "t": LISTS}), "2 columns of lists"),
@@ -231,31 +235,31 @@ MISTAKES: list[tuple[str, Callable[[], bytes], str]] = [
         lambda: parquet(wide(image_id=["a", None, "b", "c"])),
         "row 1: `image_id` is mis",
     ),
-    ("s.parquet", lambda: parquet(wide(image_id=LISTS)), "`image_id` must hold texts"),
-    ("s.parquet", lambda: parquet(wide(Cat=[*SCORES[:3, 0], None])), "`Cat` holds nan at row 3"),
-    ("s.npz", lambda: npz({"scores": SCORES}), "no `image_ids`, nor `impaths`; add it"),
+    ("s.parquet", lambda: parquet(wide(image_id=LISTS)), "`image_id` must be texts"),
+    ("s.parquet", lambda: parquet(wide(Cat=[*SCORES[:3, 0], None])), "`Cat` is nan at row 3"),
+    ("s.npz", lambda: npz({"scores": SCORES}), "neither `image_ids` nor `impaths`; add it"),
     (
         "s.npz",
         lambda: npz(arrays(scores=SCORES[:, :2])),
         r"\(4, 2\).* 4 ids and 3 classes in the run",
     ),
-    ("s.npz", lambda: npz(arrays(classes=CLASSES[:2])), "2 classes in `classes`; give"),
+    ("s.npz", lambda: npz(arrays(classes=CLASSES[:2])), "2 classes in `classes`; use"),
     ("s.npz", lambda: npz(arrays(scores=broken(2, 1, np.inf))), "inf at row 2, column 1"),
     ("s.npz", lambda: npz(arrays(scores=broken(2, 1, 1e39))), "1e.39 at row 2, column 1"),
     ("s.npz", lambda: npz(arrays(scores=np.full((4, 3), "x"))), "must be a matrix of numbers"),
-    ("s.pkl", lambda: pickle.dumps(authors(impaths=[["a"]])), "`impaths` are no texts"),
-    ("s.pkl", lambda: pickle.dumps([1]), "must hold a dict"),
+    ("s.pkl", lambda: pickle.dumps(authors(impaths=[["a"]])), "`impaths` must be texts"),
+    ("s.pkl", lambda: pickle.dumps([1]), "must contain a dict"),
     ("s.pkl", lambda: pickle.dumps(authors(gts=len)), r"was not read .*builtins.len\); write"),
 ]
 
 
 @pytest.mark.parametrize(("name", "content", "expected"), MISTAKES)
-def test_a_mistake_is_told_with_its_place(
+def test_an_error_says_where_the_mistake_is(
     tmp_path: Path, name: str, content: Callable[[], bytes], expected: str
 ) -> None:
-    with pytest.raises(UserError, match=expected) as told:
+    with pytest.raises(UserError, match=expected) as caught:
         read(tmp_path, name, content())
-    assert str(told.value).startswith(str(tmp_path / name))
+    assert str(caught.value).startswith(str(tmp_path / name))
 
 
 def test_a_file_that_is_not_there() -> None:
@@ -263,7 +267,7 @@ def test_a_file_that_is_not_there() -> None:
         read_plug_in("nowhere/s.csv", CLASSES)
 
 
-def test_tagclips_probabilities_count_as_their_logs() -> None:
+def test_the_log_of_tagclips_probabilities_is_used() -> None:
     scores, mentioned = made_up(3)
     singleton = scores.singleton.astype(np.float32)
     ids = [str(row) for row in range(len(singleton))]
@@ -287,7 +291,7 @@ def test_a_probability_of_zero_counts_as_the_smallest_above_it() -> None:
 
 
 @pytest.mark.parametrize("scores", [[[0.5, -0.1]], [[0.0, 0.0]]])
-def test_the_log_of_what_is_no_probability_is_refused(scores: list[list[float]]) -> None:
+def test_tagclip_scores_that_are_not_probabilities_fail(scores: list[list[float]]) -> None:
     plug_in = PlugIn(["a"], np.array(scores, np.float32), "t.npz")
     with pytest.raises(UserError, match=r"^t\.npz: .* name the method `other`"):
         prepared(plug_in, "tagclip")
@@ -297,15 +301,15 @@ def test_the_log_of_what_is_no_probability_is_refused(scores: list[list[float]])
 
 
 def check_sound(folder: Path, name: str, content: bytes) -> None:
-    """The file is read, or one sentence is said."""
-    told = ""
+    """Checks that the file is read, or fails with an error of one line."""
+    message = ""
     try:
         plug_in = read(folder, name, content)
     except UserError as error:
-        told = str(error)
-    if told:
-        assert told.startswith(str(folder))
-        assert "\n" not in told
+        message = str(error)
+    if message:
+        assert message.startswith(str(folder))
+        assert "\n" not in message
         return
     assert plug_in.scores.shape == (len(set(plug_in.ids)), 3)
     assert np.isfinite(plug_in.scores).all()
@@ -322,13 +326,13 @@ contents = st.sampled_from(sorted(FILES)).flatmap(
 @example(("s.parquet", b"PAR1" + bytes(8) + b"PAR1"))
 @example(("s.csv", b"image_id,cat,potted plant,airplane\n\xff,1,2,3\n"))
 @example(("s.pkl", b"(" * 100_000 + b"N" + b"t" * 100_000 + b"."))
-def test_damaged_bytes_are_scores_or_a_sentence(tmp_path: Path, file: tuple[str, bytes]) -> None:
+def test_damaged_bytes_are_scores_or_an_error(tmp_path: Path, file: tuple[str, bytes]) -> None:
     check_sound(tmp_path, *file)
 
 
 @bounded(150)
 @given(changed(authors(cossims=SCORES[:, list(THEIRS.values())].tolist()), junk | st.just(LISTS)))
-def test_changed_values_are_scores_or_a_sentence(tmp_path: Path, value: Any) -> None:
+def test_changed_values_are_scores_or_an_error(tmp_path: Path, value: Any) -> None:
     check_sound(tmp_path, "s.pkl", pickle.dumps(value))
 
 
@@ -354,7 +358,7 @@ cells = st.sampled_from(
 @bounded(150)
 @given(st.dictionaries(columns, cells, min_size=1, max_size=3))
 @example({"scores": pa.array([[1, 2, 3]] * 4)})
-def test_columns_of_any_type_are_scores_or_a_sentence(
+def test_columns_of_any_type_are_scores_or_an_error(
     tmp_path: Path, other: dict[str, pa.Array]
 ) -> None:
     good = {"image_id": IDS, **{name: SCORES[:, i] for i, name in enumerate(CLASSES)}}

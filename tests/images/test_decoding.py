@@ -1,4 +1,4 @@
-"""Real files of every kind a user may have, read as a person would see them."""
+"""Files of every kind that a user may have are decoded as a person would see them."""
 
 import io
 import struct
@@ -53,13 +53,13 @@ def test_palette_png_and_gif() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0, 255])
-def test_transparent_pixels_lie_on_white(alpha: int) -> None:
+def test_transparent_pixels_become_white(alpha: int) -> None:
     seen = (255, 255, 255) if alpha == 0 else RED
     near(encoded(Image.new("RGBA", (70, 50), (*RED, alpha)), "PNG"), seen)
     near(encoded(Image.new("LA", (70, 50), (90, alpha)), "PNG"), seen if not alpha else (90,) * 3)
 
 
-def test_transparent_palette_lies_on_white() -> None:
+def test_a_transparent_palette_becomes_white() -> None:
     palette = Image.new("P", (70, 50), 0)
     palette.putpalette([*RED, 0, 0, 0])
     near(encoded(palette, "PNG", transparency=0), (255, 255, 255))
@@ -103,7 +103,7 @@ def test_a_damaged_exif_does_no_harm() -> None:
 def test_an_odd_tag_beside_the_orientation_does_not_hide_it() -> None:
     pixels = np.zeros((40, 80, 3), dtype=np.uint8)
     pixels[:, :40] = RED
-    # The camera's maker as a fraction: what Pillow reads and does not write.
+    # The camera's maker as a fraction, which Pillow can read but not write.
     entries = struct.pack("<HHII", 0x010F, 5, 1, 0) + struct.pack("<HHII", 0x0112, 3, 1, 6)
     exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + entries + bytes(4)
     turned = decode(encoded(Image.fromarray(pixels), "PNG", exif=exif), 32)
@@ -134,10 +134,10 @@ def test_resize_is_bicubic_without_crop() -> None:
     ],
     ids=["empty", "text", "truncated-jpeg", "truncated-png", "bomb", "float"],
 )
-def test_what_cannot_be_read_has_its_reason(content: bytes, reason: str) -> None:
+def test_an_unreadable_image_has_a_reason(content: bytes, reason: str) -> None:
     with pytest.raises(BadImage, match=reason):
         decode(content, 32)
 
 
-def test_the_bomb_is_one() -> None:
+def test_the_bomb_exceeds_the_limit() -> None:
     assert MAX_PIXELS < 40_000**2

@@ -1,4 +1,4 @@
-"""Bad images in numbers: each gives one row, in the scores or in the errors, and no crash."""
+"""Many bad images: each becomes one row, in the scores or in the errors, without a crash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.malformed import NAMES, corpus
 from tests.support.pictures import picture
 
 SIZE = 64
-#: Names that a table can hold: it is text.
+#: Names that a table can store as text.
 TEXTS = [name for name in NAMES if name == in_utf8(name)]
 
 
@@ -39,8 +39,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return corpus(tmp_path_factory.mktemp("malformed") / "corpus")
 
 
-def seen(path: Path) -> str:
-    """What becomes of a file: "" when it is decoded, else the reason."""
+def reason_of(path: Path) -> str:
+    """Returns why a file cannot be decoded; "" if it can."""
     try:
         pixels = decode(path.read_bytes(), SIZE)
     except BadImage as error:
@@ -60,12 +60,12 @@ def test_the_corpus_is_large_varied_and_always_the_same(files: list[Path], tmp_p
     assert sum(path.stat().st_size for path in files) < 20 * 2**20
 
 
-def test_every_file_is_decoded_or_refused_with_a_reason_of_one_line(
+def test_every_file_is_decoded_or_has_a_reason_of_one_line(
     files: list[Path], capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
         warnings.simplefilter("error")
-        reasons = {path: seen(path) for path in files}
+        reasons = {path: reason_of(path) for path in files}
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     for path, reason in reasons.items():
@@ -75,7 +75,7 @@ def test_every_file_is_decoded_or_refused_with_a_reason_of_one_line(
     counts = Counter(path.parent.name for path in files)
     assert refused["nothing"] == counts["nothing"]
     assert refused["named"] == 0
-    # A cut behind the first frame or the last pixel does no harm.
+    # A cut after the first frame or the last pixel does no harm.
     assert 0.7 * counts["truncated"] < refused["truncated"] < counts["truncated"]
     assert not [path for path in reasons if path.name.startswith("exif-") and reasons[path]]
 
@@ -105,16 +105,16 @@ def test_giant_sizes_are_refused_before_memory_is_taken(files: list[Path]) -> No
         [sys.executable, "-c", program, good, *paths], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert len([line for line in output if re.match("declares .* pixels, more than", line)]) >= 20
-    assert int(output[-1]) < 64 * 1024  # KiB; the least of those sizes would take 600 MB
+    assert int(output[-1]) < 64 * 1024  # KiB; the smallest of these images would take 600 MB
 
 
-def test_postscript_is_no_image_that_something_should_be_run_for(files: list[Path]) -> None:
+def test_postscript_is_not_executed(files: list[Path]) -> None:
     script = next(path for path in files if path.name == "script.jpg")
-    assert seen(script) == "not an image in a known format"
+    assert reason_of(script) == "not an image in a known format"
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_run_gives_every_file_exactly_one_row(
+def test_a_run_has_exactly_one_row_per_file(
     files: list[Path], write_config: Callable[..., str], scenes: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "images"
@@ -138,7 +138,7 @@ def test_a_run_gives_every_file_exactly_one_row(
     assert all(row["error"].strip() for row in errors)
     metrics = outcome.metrics["scenes", "tiny"]
     assert (metrics["images"], metrics["errors"]["images"]) == (len(scored), len(errors))
-    # Every good picture is read, whatever its name; one that no table can hold is told.
+    # Every good picture is read, whatever its name; names that no table can store are noted.
     named = [f"below/and below/named/{name}" for name in TEXTS]
     assert set(named) <= set(scored)
     notes = storage.read_json(str(tmp_path / "run" / "scenes" / "dataset.json"))["notes"]
@@ -147,14 +147,14 @@ def test_a_run_gives_every_file_exactly_one_row(
 
 @pytest.fixture
 def named(tmp_path: Path) -> Path:
-    """A folder with a picture of its own under each name."""
+    """A folder with a different picture under each name."""
     for seed, name in enumerate(TEXTS):
         picture(seed).save(tmp_path / name, "JPEG", quality=95)
     return tmp_path
 
 
 def rows(manifest: Path) -> list[dict[str, Any]]:
-    """The images of a table."""
+    """Returns the images of a table."""
     dataset = DatasetConfig.model_validate(
         {"name": "odd", "images": str(manifest), "classes": ["cat", "dog"]}
     )
@@ -164,9 +164,7 @@ def rows(manifest: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("place", ["relative", "absolute"])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_manifest_leads_to_the_right_file_whatever_its_name(
-    named: Path, kind: str, place: str
-) -> None:
+def test_a_manifest_finds_files_with_any_name(named: Path, kind: str, place: str) -> None:
     uris = TEXTS if place == "relative" else [str(named / name) for name in TEXTS]
     manifest = named / f"manifest.{kind}"
     if kind == "csv":
@@ -180,7 +178,7 @@ def test_a_manifest_leads_to_the_right_file_whatever_its_name(
     assert read == expected
 
 
-def test_a_name_on_two_lines_may_stand_where_a_large_csv_is_read_on(tmp_path: Path) -> None:
+def test_a_name_with_a_line_break_may_cross_the_blocks_of_a_large_csv(tmp_path: Path) -> None:
     names = [f"{'long' * 10}\n{number}.jpg" for number in range(60_000)]  # blocks are of 1 MB
     manifest = tmp_path / "m.csv"
     with manifest.open("w", newline="", encoding="utf-8") as file:

@@ -132,7 +132,7 @@ def test_a_run_whose_record_is_damaged_is_not_guessed_at(
         record.unlink()
     else:
         record.write_text(content)
-    told = "is damaged, so nobody knows what run" if content else "without the run.json that says"
+    told = "is damaged, so it is unknown which run" if content else "without the run.json that"
     with pytest.raises(UserError, match=told):
         go(finished)
     # What is started anew takes nothing over, not even under the same names.
@@ -147,6 +147,9 @@ def test_prompts_or_images_that_changed_in_mid_run_are_not_mixed_in(finished: Pa
     marker = finished / "run" / "scenes" / "dataset.json"
     facts = json.loads(marker.read_text())
     marker.write_text(json.dumps(facts | {"images_sha256": "other"}))
-    assert "scored with other images than there are" in go(finished).failures["scenes", "tiny"]
+    assert "scored with other images than the current" in go(finished).failures["scenes", "tiny"]
     marker.write_text(json.dumps(facts | {"prompts_sha256": "other"}))
-    assert "prompts.parquet is not what was written" in go(finished).failures["scenes", "tiny"]
+    assert (
+        "prompts.parquet was changed after it was written"
+        in go(finished).failures["scenes", "tiny"]
+    )

@@ -206,7 +206,7 @@ def test_a_config_may_be_corrected_while_nothing_is_written(
     assert "There is no folder" in outcome.failures["scenes", "tiny"]
     (tmp_path / "small").mkdir()
     outcome = go(write_config({"images": str(tmp_path / "small")}))
-    assert "holds no image" in outcome.failures["scenes", "tiny"]
+    assert "contains no images" in outcome.failures["scenes", "tiny"]
 
 
 def test_an_edited_manifest_is_another_run(
@@ -275,8 +275,8 @@ def test_one_units_failure_does_not_stop_the_others(
     outcome = go(write_config(backbones=[broken, strange, tiny]))
     assert set(outcome.metrics) == {("scenes", "tiny")}
     assert "the weights" in outcome.failures["scenes", "broken"]
-    assert "name a checkpoint file" in outcome.failures["scenes", "broken"]
-    assert "knows no model RN51" in outcome.failures["scenes", "strange"]
+    assert "set `weights` to a checkpoint" in outcome.failures["scenes", "broken"]
+    assert "has no model RN51" in outcome.failures["scenes", "strange"]
     assert "scenes × broken failed:" in (tmp_path / "run" / "report" / "tables.md").read_text()
     record = storage.read_json(str(tmp_path / "run" / "run.json"))
     assert [unit["status"] for unit in record["units"]] == ["failed", "failed", "done"]

@@ -1,4 +1,4 @@
-"""Estimates follow from stated speeds; the plan command prints them as typed."""
+"""Estimates follow from given speeds, and the plan command prints them."""
 
 from __future__ import annotations
 
@@ -42,35 +42,35 @@ def group(scorers: Scorers, decoders: int, precision: str = "fp32") -> BackboneG
 
 
 def test_on_gpus_the_slower_of_scoring_and_decoding_sets_the_pace() -> None:
-    has = Capacity(cpus=8, gpus=4, memory=GB, object_store=GB, nodes=3)
-    found = estimate(group(Scorers(4, 1.0, 2), 8), SIZE, has, SPEEDS)
-    # 40 GFLOP an image on 4 TFLOP a second, beside 8 × 50 photos a second.
+    capacity = Capacity(cpus=8, gpus=4, memory=GB, object_store=GB, nodes=3)
+    found = estimate(group(Scorers(4, 1.0, 2), 8), SIZE, capacity, SPEEDS)
+    # 40 GFLOP per image at 4 TFLOP/s; decoding is faster, at 8 × 50 photos per second.
     assert found.images_per_second == pytest.approx(100)
     assert found.bound == "scoring"
     assert found.hours == pytest.approx(0.1)
     assert found.device_hours == pytest.approx(0.4)
     assert [unit.share for unit in found.units] == pytest.approx([0.25, 0.75])
     assert found.units[1].images_per_second == pytest.approx(4000 / 30)
-    slow = estimate(group(Scorers(4, 1.0, 2), 1), SIZE, has, SPEEDS)
+    slow = estimate(group(Scorers(4, 1.0, 2), 1), SIZE, capacity, SPEEDS)
     assert slow.bound == "decoding"
     assert slow.images_per_second == pytest.approx(50)
-    half = estimate(group(Scorers(4, 1.0, 2), 8, "bf16"), SIZE, has, SPEEDS)
+    half = estimate(group(Scorers(4, 1.0, 2), 8, "bf16"), SIZE, capacity, SPEEDS)
     assert half.device_hours == pytest.approx(10 * (0.01 + 0.0075))
-    told = estimate_text([found], has, price=2)
-    assert "In all 6 min on 3 nodes, 624 MB, 0.60 at 2 a node-hour." in told
-    assert "4 scorers with 1 GPU and 2.0 GB each; 8 CPUs decode to 224, 448 pixels" in told
+    text = estimate_text([found], capacity, price=2)
+    assert "Total: 6 min on 3 nodes, 624 MB, 0.60 at 2 per node-hour." in text
+    assert "4 scorers with 1 GPU and 2.0 GB each; 8 CPUs decode to 224, 448 pixels" in text
 
 
-def test_shares_of_gpus_count_as_much_as_they_are() -> None:
-    has = Capacity(cpus=80, gpus=4, memory=GB, object_store=GB)
-    whole = estimate(group(Scorers(4, 1.0, 2), 80), SIZE, has, SPEEDS)
-    halves = estimate(group(Scorers(8, 0.5, 2), 80), SIZE, has, SPEEDS)
+def test_shares_of_gpus_count_in_proportion() -> None:
+    capacity = Capacity(cpus=80, gpus=4, memory=GB, object_store=GB)
+    whole = estimate(group(Scorers(4, 1.0, 2), 80), SIZE, capacity, SPEEDS)
+    halves = estimate(group(Scorers(8, 0.5, 2), 80), SIZE, capacity, SPEEDS)
     assert halves.images_per_second == pytest.approx(whole.images_per_second)
 
 
 def test_on_cpus_scoring_and_decoding_share_the_cores() -> None:
-    has = Capacity(cpus=4, gpus=0, memory=GB, object_store=GB)
-    found = estimate(group(Scorers(2, 0, 2), 4), SIZE, has, SPEEDS)
+    capacity = Capacity(cpus=4, gpus=0, memory=GB, object_store=GB)
+    found = estimate(group(Scorers(2, 0, 2), 4), SIZE, capacity, SPEEDS)
     assert 1 / found.images_per_second == pytest.approx(40 / 40 + 1 / 200)
     assert found.device_hours == pytest.approx(40)
 
@@ -79,7 +79,7 @@ def test_storage_is_what_a_unit_writes_before_compression() -> None:
     assert stored_bytes(SIZE, SMALL) == 36_000 * 4 * (80 + 80 + 1000 + 512 + 3 * 80)
 
 
-def test_the_plan_of_a_config_as_typed(
+def test_the_plan_command(
     write_config: Callable[..., str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -91,22 +91,22 @@ def test_the_plan_of_a_config_as_typed(
     classes = {"classes": ["cat", "dog", "car"]}
     path = write_config(classes, backbones=[tiny, large], resources={})
     assert main(["plan", path, *"--cpus 16 --gpus 2 --memory-gb 64 --price 3".split()]) == 0
-    told = capsys.readouterr().out
-    assert "scenes: 60 images, 3 classes, 3 compound prompts" in told
-    assert re.search(r"scenes × L +224 +162\.0 ", told)
-    assert "2 backbones on 2 scorers with 1 GPU" in told
-    assert "at 3 a node-hour" in told
+    output = capsys.readouterr().out
+    assert "scenes: 60 images, 3 classes, 3 compound prompts" in output
+    assert re.search(r"scenes × L +224 +162\.0 ", output)
+    assert "2 backbones on 2 scorers with 1 GPU" in output
+    assert "at 3 per node-hour" in output
     assert not (tmp_path / "run").exists()
 
     assert main(["plan", path, *"--cpus 1 --gpus 0 --memory-gb 2".split()]) == 2
-    refused = capsys.readouterr().err
-    assert refused.startswith("sparc-dist: L needs ")
-    assert "lower batch_size, or add memory." in refused
+    error = capsys.readouterr().err
+    assert error.startswith("sparc-dist: L needs ")
+    assert "lower batch_size, or add memory." in error
 
-    # What a run has found out is not found out again.
+    # Sizes that a run has stored are not counted again.
     (tmp_path / "run" / "scenes").mkdir(parents=True)
     facts = {"images": 7_000_000, "classes": 9, "compound": 36}
     (tmp_path / "run" / "scenes" / "dataset.json").write_text(json.dumps(facts))
     assert main(["plan", path]) == 0
-    begun = capsys.readouterr().out
-    assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in begun
+    output = capsys.readouterr().out
+    assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in output

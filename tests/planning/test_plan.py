@@ -1,4 +1,4 @@
-"""Units are laid on what a cluster has, or refused in a sentence."""
+"""Units are assigned to the resources of a cluster, or planning fails with an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = 2 * GB
 
 
 @pytest.mark.parametrize(
-    ("resources", "has", "expected"),
+    ("resources", "capacity", "expected"),
     [
         ({}, GPUS, (2, 1.0)),
         ({"gpus_per_scorer": 0.25}, GPUS, (8, 0.25)),
@@ -34,30 +34,30 @@ SMALL = 2 * GB
     ],
 )
 def test_scorers_use_what_the_cluster_has(
-    resources: dict[str, Any], has: Capacity, expected: tuple[int, float]
+    resources: dict[str, Any], capacity: Capacity, expected: tuple[int, float]
 ) -> None:
-    scorers = plan_scorers(ResourcesConfig.model_validate(resources), has, SMALL)
+    scorers = plan_scorers(ResourcesConfig.model_validate(resources), capacity, SMALL)
     assert (scorers.actors, scorers.gpus) == expected
 
 
 @pytest.mark.parametrize(
-    ("resources", "has", "need", "reason"),
+    ("resources", "capacity", "need", "reason"),
     [
-        ({"gpus_per_scorer": 0.5}, LAPTOP, SMALL, "asks for 0.5 GPUs, the cluster has 0"),
+        ({"gpus_per_scorer": 0.5}, LAPTOP, SMALL, "asks for 0.5 GPUs, but the cluster has 0"),
         ({"gpus_per_scorer": 0.5, "scorers": 5}, GPUS, SMALL, "5 actors with 0.5 GPUs each"),
         ({}, Capacity(0, 1, GB, GB), SMALL, "no CPU to decode images"),
-        ({}, GPUS, 20 * GB, "needs 20.0 GB and a scorer has 16.0 GB of a GPU's memory"),
+        ({}, GPUS, 20 * GB, "needs 20.0 GB, but a scorer has 16.0 GB of a GPU's memory"),
         ({"gpus_per_scorer": 0.1}, GPUS, SMALL, "a scorer has 1.6 GB"),
-        ({}, LAPTOP, 13 * GB, "needs 13.0 GB of memory and a node has 12.0 GB"),
+        ({}, LAPTOP, 13 * GB, "needs 13.0 GB of memory, but a node has 12.0 GB"),
         ({}, Capacity(8, 0, 12 * GB, GB, nodes=8), SMALL, "a node has 1.5 GB for workers"),
-        ({"scorers": 9}, LAPTOP, SMALL, "9 actors with 2.0 GB each, the cluster has 12.0 GB"),
+        ({"scorers": 9}, LAPTOP, SMALL, "9 actors with 2.0 GB each, but the cluster has 12.0"),
     ],
 )
-def test_what_the_cluster_cannot_hold_is_refused(
-    resources: dict[str, Any], has: Capacity, need: float, reason: str
+def test_what_the_cluster_cannot_hold_is_an_error(
+    resources: dict[str, Any], capacity: Capacity, need: float, reason: str
 ) -> None:
     with pytest.raises(UserError, match=reason):
-        plan_scorers(ResourcesConfig.model_validate(resources), has, need)
+        plan_scorers(ResourcesConfig.model_validate(resources), capacity, need)
 
 
 def nine(**changes: Any) -> Config:
@@ -67,13 +67,13 @@ def nine(**changes: Any) -> Config:
     return parse({"output": "/run", "datasets": [coco, voc], **changes}, "test")
 
 
-def planned(config: Config, has: Capacity) -> list[BackboneGroup]:
+def planned(config: Config, capacity: Capacity) -> list[BackboneGroup]:
     costs = {
         (data.name, backbone.name): cost_of(backbone.sized(data.resnet_size))
         for data in config.datasets
         for backbone in config.backbones
     }
-    return plan(config, costs, has)
+    return plan(config, costs, capacity)
 
 
 def test_the_papers_nine_are_planned_when_no_backbone_is_named() -> None:
@@ -93,7 +93,7 @@ def test_nine_backbones_share_scorers_where_memory_allows() -> None:
     assert first.decoders == 64
 
 
-def test_less_memory_means_more_groups_and_never_too_full_a_scorer() -> None:
+def test_less_memory_means_more_groups_and_no_scorer_over_its_memory() -> None:
     small = Capacity(cpus=8, gpus=1, memory=30 * GB, object_store=2 * GB)
     config = nine(batch_size=8, resources={"gpu_memory_gb": 8})
     groups = planned(config, small)
@@ -105,7 +105,7 @@ def test_less_memory_means_more_groups_and_never_too_full_a_scorer() -> None:
     assert sorted(names) == sorted(OPENAI)
 
 
-def test_one_backbone_a_scorer_on_request() -> None:
+def test_one_backbone_per_scorer_on_request() -> None:
     groups = planned(nine(batch_size=8, resources={"backbones_per_scorer": 1}), GPUS)
     assert [len(group.backbones) for group in groups] == [1] * 18
     alone = planned(nine(batch_size=1, resources={"gpu_memory_gb": 40}), GPUS)[0].alone("RN50")
@@ -126,14 +126,14 @@ def test_an_impossible_backbone_is_named() -> None:
     share=st.sampled_from([None, 0, 0.25, 0.5, 1]),
     batch=st.sampled_from([1, 16, 64]),
 )
-def test_any_mix_is_planned_within_its_limits_or_refused(
+def test_any_plan_stays_within_the_capacity(
     cpus: int, gpus: int, memory: float, gpu_memory: int, share: float | None, batch: int
 ) -> None:
-    has = Capacity(cpus, gpus, memory * GB, memory * GB / 2)
+    capacity = Capacity(cpus, gpus, memory * GB, memory * GB / 2)
     resources = {"gpu_memory_gb": gpu_memory, "gpus_per_scorer": share}
     config = nine(batch_size=batch, resources=resources)
     try:
-        groups = planned(config, has)
+        groups = planned(config, capacity)
     except UserError:
         return
     members = [(group.dataset, b.name) for group in groups for b in group.backbones]
@@ -142,6 +142,6 @@ def test_any_mix_is_planned_within_its_limits_or_refused(
         scorers = group.scorers
         assert scorers.actors * scorers.gpus <= gpus
         assert 1 <= group.decoders <= cpus
-        each = gpu_memory * GB * scorers.gpus if scorers.gpus else has.memory / scorers.actors
+        each = gpu_memory * GB * scorers.gpus if scorers.gpus else capacity.memory / scorers.actors
         costs = [cost_of(backbone) for backbone in group.backbones]
         assert scorer_bytes(costs, batch) <= each

@@ -11,5 +11,5 @@ from tests.support.llm_server import Model, serving
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
     """A language model's server on loopback."""
     monkeypatch.setenv("no_proxy", "*")
-    with serving() as found:
-        yield found
+    with serving() as server:
+        yield server

@@ -47,7 +47,7 @@ def test_a_label_table_without_labels(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no column `labels`"):
         built(tmp_path, source="labels", labels=str(table))
     table.write_text("labels\n")
-    with pytest.raises(UserError, match=r"labels.csv holds no label"):
+    with pytest.raises(UserError, match=r"labels.csv has no labels"):
         built(tmp_path, source="labels", labels=str(table))
 
 
@@ -66,7 +66,7 @@ def test_a_list_of_pairs_and_triplets(tmp_path: Path) -> None:
         texts(tmp_path, source="list", sets=str(sets))
 
 
-def test_templates_stand_around_pairs_and_leave_triplets(tmp_path: Path) -> None:
+def test_templates_apply_to_pairs_only(tmp_path: Path) -> None:
     sets = tmp_path / "sets.txt"
     sets.write_text("cat, sofa\ndog, cat, sofa\n")
     words = ["and", "or", "with", "next to", "and not"]
@@ -98,7 +98,7 @@ def test_the_random_control_has_the_same_endings_for_every_class(tmp_path: Path)
     assert len(built(tmp_path, source="random", random_per_class=2)[0].compound) == 6
 
 
-def test_descriptive_sentences_come_on_top(tmp_path: Path) -> None:
+def test_descriptive_sentences_are_added(tmp_path: Path) -> None:
     more = tmp_path / "more.txt"
     more.write_text("Two cats on a sofa.\ncat and dog\nA boat.\n")
     bank, notes = built(tmp_path, descriptive=str(more))

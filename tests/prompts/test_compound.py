@@ -31,7 +31,7 @@ def test_pairs_and_triplets_of_a_case_counted_by_hand() -> None:
     ]
 
 
-def test_forward_asks_only_the_first_class_of_a_pair() -> None:
+def test_forward_conditions_on_the_first_class_of_a_pair_only() -> None:
     labels = [[0]] * 99 + [[0, 1]]
     assert generated(labels, ["cat", "sofa"], "either") == ["cat and sofa"]
     assert generated(labels, ["cat", "sofa"], "forward") == []

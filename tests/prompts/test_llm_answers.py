@@ -1,4 +1,4 @@
-"""Captions and pairs made of a language model's answers."""
+"""Captions and pairs read from a language model's answers."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ SETS = [(0, 2), (1, 3)]
 
 
 class MemoryReplies:
-    """Replies for as long as the process lives."""
+    """Replies stored in memory."""
 
     def __init__(self) -> None:
         self._replies: dict[str, str] = {}
 
     def get(self, question: str) -> str | None:
-        """The reply that was put, if any."""
+        """Returns the stored reply, if any."""
         return self._replies.get(question)
 
     def put(self, question: str, reply: str) -> None:
-        """Keep a usable reply."""
+        """Stores a readable reply."""
         self._replies[question] = reply
 
 
@@ -79,7 +79,7 @@ def test_sets_are_asked_in_batches_once_each(model: Model) -> None:
     assert sizes == [SETS_PER_QUESTION, SETS_PER_QUESTION, 5]
 
 
-def test_nothing_to_ask_asks_nothing(model: Model) -> None:
+def test_without_sets_or_pairs_nothing_is_asked(model: Model) -> None:
     assert descriptive_sentences(CLASSES, [], model.endpoint(), MemoryReplies()) == Answer([])
     assert plausible_pairs(["cat"], model.endpoint(), MemoryReplies()) == Answer([])
     assert plausible_pairs([], model.endpoint(), MemoryReplies()) == Answer([])
@@ -154,7 +154,7 @@ def test_duplicates_of_any_case_and_spacing_are_dropped_across_batches(model: Mo
 
 
 @pytest.mark.parametrize("end", ["</think>\n" + GOOD, "", "</think>"])
-def test_thoughts_are_no_captions(model: Model, end: str) -> None:
+def test_reasoning_is_not_read_as_captions(model: Model, end: str) -> None:
     model.behaviours = [says(f"<think>\nThe cat and the dog, let me see.\n{end}")]
     assert texts(captions(model)) == (GOOD.splitlines() if GOOD in end else [])
 
@@ -198,23 +198,23 @@ def test_names_with_commas_and_line_breaks_can_be_named(model: Model) -> None:
     assert model.questions[0].endswith("\n\ntench, Tinca tinca\nfishing rod")
 
 
-def test_rubbish_about_one_class_leaves_the_others(model: Model) -> None:
-    rubbish = "Sorry, I cannot tell what goes with a dog or a sofa."
-    model.behaviours = [knows_company({"cat": rubbish, "dog": "car", "sofa": "zebra"})]
+def test_an_unreadable_reply_about_one_class_does_not_affect_others(model: Model) -> None:
+    unreadable = "Sorry, I cannot tell what goes with a dog or a sofa."
+    model.behaviours = [knows_company({"cat": unreadable, "dog": "car", "sofa": "zebra"})]
     replies = MemoryReplies()
     answer = plausible_pairs(CLASSES, model.endpoint(), replies)
     assert answer.found == [(1, 3)]
     assert answer.problem == (
         "The language model's reply names none of the classes; 2 of 6 questions have no answer."
     )
-    kept = [replies.get(question) for question in model.questions]
-    assert kept == [None, "car", None, "none", "none", "none"]
+    stored = [replies.get(question) for question in model.questions]
+    assert stored == [None, "car", None, "none", "none", "none"]
 
 
-# What is kept, and what happens when the endpoint fails
+# Stored replies, and endpoints that fail
 
 
-def test_a_rerun_asks_nothing(model: Model) -> None:
+def test_a_second_call_asks_nothing(model: Model) -> None:
     replies = MemoryReplies()
     model.behaviours = [says(GOOD)]
     first = captions(model, replies)
@@ -232,12 +232,12 @@ def test_an_unreadable_reply_is_asked_for_again(model: Model) -> None:
     model.behaviours = [says("Sorry."), says(GOOD)]
     assert captions(model, replies).problem
     assert replies.get(model.questions[0]) is None
-    replies.put(model.questions[0], "what an older version kept")
+    replies.put(model.questions[0], "what an older version stored")
     assert texts(captions(model, replies)) == GOOD.splitlines()
     assert replies.get(model.questions[0]) == GOOD
 
 
-def test_an_endpoint_that_fails_is_asked_no_more(model: Model) -> None:
+def test_an_endpoint_that_fails_is_not_asked_again(model: Model) -> None:
     model.behaviours = [says("dog"), says("sofa"), fails(401)]
     replies = MemoryReplies()
     answer = plausible_pairs(CLASSES, model.endpoint(), replies)
@@ -252,7 +252,7 @@ def test_an_endpoint_that_fails_is_asked_no_more(model: Model) -> None:
     assert len(model.requests) == 7
 
 
-def test_kept_replies_count_even_behind_a_question_that_fails(model: Model) -> None:
+def test_stored_replies_are_used_after_a_question_that_fails(model: Model) -> None:
     model.behaviours = [says("Sorry."), knows_company({"dog": "car"})]
     replies = MemoryReplies()
     first = plausible_pairs(CLASSES, model.endpoint(), replies)
@@ -276,7 +276,7 @@ def test_kept_replies_count_even_behind_a_question_that_fails(model: Model) -> N
         (sends(b'{"choices": []}'), 5, 1),
     ],
 )
-def test_every_fault_gives_a_warning_and_no_exception(
+def test_every_fault_is_a_warning_and_no_exception(
     model: Model, fault: Behaviour, timeout: float, requests: int
 ) -> None:
     model.behaviours = [fault]

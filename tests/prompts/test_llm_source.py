@@ -1,4 +1,4 @@
-"""A config that names an LLM: its prompts in the bank, its replies in the run, its key nowhere."""
+"""A config with an LLM: its prompts are in the bank, its replies in the run, its key nowhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def built(folder: Path, model: Model, **prompts: Any) -> tuple[PromptBank, list[
 
 
 def answers(handler: Handler, question: str) -> None:
-    """Cats go with sofas and dogs with cars; captions for whatever is asked."""
+    """Pairs cats with sofas and dogs with cars, and writes captions for any set."""
     if question.startswith("Write"):
         writes_captions(handler, question)
         return
@@ -49,9 +49,7 @@ def answers(handler: Handler, question: str) -> None:
     handler.respond(chat(company[about]))
 
 
-def test_plausible_pairs_and_sentences_and_a_rerun_that_asks_nothing(
-    tmp_path: Path, endpoint: Model
-) -> None:
+def test_plausible_pairs_and_sentences_are_asked_for_once(tmp_path: Path, endpoint: Model) -> None:
     endpoint.behaviours = [answers]
     bank, notes = built(tmp_path, endpoint, source="llm")
     assert [(prompt.text, prompt.origin) for prompt in bank.compound] == [
@@ -61,16 +59,16 @@ def test_plausible_pairs_and_sentences_and_a_rerun_that_asks_nothing(
         ("A dog right beside a car.", "descriptive"),
     ]
     assert notes == []
-    asked = len(endpoint.requests)
-    assert asked == 4 + 1
+    requests = len(endpoint.requests)
+    assert requests == 4 + 1
     assert built(tmp_path, endpoint, source="llm") == (bank, [])
-    assert len(endpoint.requests) == asked
-    kept = list((tmp_path / "llm").iterdir())
-    assert len(kept) == asked
-    assert all(KEY not in path.read_text() for path in kept)
+    assert len(endpoint.requests) == requests
+    stored = list((tmp_path / "llm").iterdir())
+    assert len(stored) == requests
+    assert all(KEY not in path.read_text() for path in stored)
 
 
-def test_an_endpoint_that_refuses_costs_a_note_and_no_prompt_of_ours(
+def test_an_endpoint_that_fails_adds_notes_and_all_pairs_are_used(
     tmp_path: Path, endpoint: Model
 ) -> None:
     endpoint.behaviours = [fails(401)]
@@ -79,7 +77,7 @@ def test_an_endpoint_that_refuses_costs_a_note_and_no_prompt_of_ours(
     assert len(notes) == 2
     assert "401 Unauthorized" in notes[0]
     assert "All pairs are used instead." in notes[0]
-    assert "goes on without its other sentences" in notes[1]
+    assert "continues without its other sentences" in notes[1]
     assert KEY not in " ".join(notes)
 
 
@@ -90,7 +88,7 @@ def test_sentences_can_be_left_out(tmp_path: Path, endpoint: Model) -> None:
     assert len(endpoint.requests) == 4
 
 
-def test_the_limit_of_a_request_and_the_key_reach_the_endpoint(
+def test_the_timeout_and_the_key_reach_the_endpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)

@@ -38,7 +38,7 @@ def test_a_natural_name_matches_the_joined_spelling() -> None:
     assert found(["dining table", "table"], "a diningtable") == {"dining table"}
 
 
-def test_a_name_as_written_goes_before_a_plural_of_another() -> None:
+def test_an_exact_name_takes_precedence_over_a_plural_of_another() -> None:
     assert found(["glass", "glasses"], "glasses") == {"glasses"}
     assert found(["glass", "glasses"], "a glass") == {"glass"}
 
@@ -47,7 +47,7 @@ def test_plural_names_match_their_singular() -> None:
     assert found(["skis", "scissors", "leaves"], "one ski and a leaf") == {"skis", "leaves"}
 
 
-def test_words_join_within_a_phrase_only() -> None:
+def test_words_are_joined_within_a_phrase_only() -> None:
     classes = ["cat", "catfish", "fish"]
     assert found(classes, "cat, fish, and a boat") == {"cat", "fish"}
     assert found(classes, "cat fish") == {"catfish"}
@@ -62,7 +62,7 @@ def test_marks_belong_to_their_letters() -> None:
     assert found(["दिन", "दान"], "एक दान") == {"दान"}
 
 
-def test_aliases_stand_for_their_class() -> None:
+def test_aliases_match_their_class() -> None:
     matcher = ClassMatcher(["motorcycle", "car"], {"motor bike": "motorcycle", "food bowl": "bowl"})
     assert matcher.classes_in("car and motor bikes") == (0, 1)
     assert matcher.classes_in("food bowl") == ()

@@ -39,7 +39,7 @@ RESULTS = Results(
 )
 
 
-def test_the_table_is_data_set_by_method_with_a_column_a_backbone_and_averages() -> None:
+def test_the_table_has_one_column_per_backbone_and_averages() -> None:
     assert to_markdown(RESULTS) == (
         "# mAP (%)\n\n"
         "| data set | method | B32 | RN50 | average |\n"
@@ -51,14 +51,14 @@ def test_the_table_is_data_set_by_method_with_a_column_a_backbone_and_averages()
         "| coco | debiased | 25.0 | – | 25.0 |\n"
         "| coco | SPARC | 30.0 | – | 30.0 |\n\n"
         "- voc: 2 files are missing.\n"
-        "- voc × RN50: 100 of 103 images have labels; mAP is of those.\n"
+        "- voc × RN50: 100 of 103 images have labels; mAP covers only those.\n"
         "- voc × RN50: 3 of 103 images could not be read: 2 × <empty>; 1 × no image.\n"
         "- voc × RN50: A note.\n"
         "- coco × RN50 failed: The disk is full.\n"
     )
 
 
-def test_csv_has_full_precision_and_an_empty_cell_where_there_is_no_map() -> None:
+def test_csv_has_full_precision_and_empty_cells_for_missing_map() -> None:
     lines = to_csv(RESULTS).splitlines()
     assert len(lines) == 1 + 2 * 3 * 3
     assert "voc,RN50,sparc,70.04" in lines
@@ -66,15 +66,15 @@ def test_csv_has_full_precision_and_an_empty_cell_where_there_is_no_map() -> Non
     assert "voc,average,zsclip,45.0" in lines
 
 
-def test_a_class_without_positives_is_named() -> None:
+def test_classes_without_positives_are_listed() -> None:
     column = {"mAP": 10.0, "AP": {"cat": 10.0, "cow": None}}
     unit = metrics(0, 0) | {"zsclip": column, "debiased": column, "sparc": column}
     results = Results(RunLayout("/nowhere"), ["voc"], ["B32"], {("voc", "B32"): unit})
-    assert "- voc × B32: no image holds cow." in to_markdown(results)
+    assert "- voc × B32: no image contains cow." in to_markdown(results)
     assert "cow</td>" not in to_html(results, [])
 
 
-def test_the_page_escapes_what_users_named_and_shows_every_unit() -> None:
+def test_the_page_escapes_names_and_shows_every_unit() -> None:
     page = to_html(RESULTS, ["figures/a&b.png"])
     assert "<td>&lt;dog&gt;</td>" in page
     assert "<dog>" not in page

@@ -1,4 +1,4 @@
-"""How far a run is, as storage tells it."""
+"""The status of a run, as read from storage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.command import sparc_dist
 from tests.support.s3 import FaultProxy
 
 BY = Provenance("weights", "prompts", "images", "cpu")
-SHARDS, IMAGES = 70, 279  # two shards a group, the last shard is one image short
+SHARDS, IMAGES = 70, 279  # two shards per group, the last shard is one image short
 GROUPS = 35
 
 
@@ -48,7 +48,7 @@ class Nothing:
 def begin(
     root: str, backbones: Iterable[str], datasets: Iterable[str] = ("voc",), **changes: Any
 ) -> RunLayout:
-    """A run's record, as far as status reads it; ``units`` is what an earlier start left."""
+    """Writes the parts of run.json that status reads; ``units`` is from an earlier start."""
     units = changes.pop("units", [])
     config = Config.model_validate(
         {
@@ -69,7 +69,7 @@ def prepare(layout: RunLayout, labelled: int = IMAGES, shards: int = SHARDS) -> 
 
 
 def score(unit: UnitLayout, shards: int, errors: int = 0) -> UnitLayout:
-    """Markers of the first so many shards; ``errors`` images of the first could not be read."""
+    """Writes the markers of the first shards; the first shard has ``errors`` unreadable images."""
     for shard in range(shards):
         bad = 0 if shard else errors
         images = (4 if shard < SHARDS - 1 else 3) - bad
@@ -79,7 +79,7 @@ def score(unit: UnitLayout, shards: int, errors: int = 0) -> UnitLayout:
 
 
 def reduce(unit: UnitLayout, *groups: int) -> None:
-    """States of the first so many groups, for one pass after the other."""
+    """Writes, for one pass after the other, the states of the first ``groups`` groups."""
     for stage, count in zip(STAGES, groups, strict=False):
         for group in range(count):
             reduce_checkpoints.save(unit.state(stage, group), "key", Nothing())
@@ -93,7 +93,7 @@ def finish(unit: UnitLayout, zsclip: float | None = 50.0, sparc: float | None = 
 
 
 def failed(dataset: str, backbone: str, error: str) -> dict[str, str]:
-    """A unit as run.json tells of it."""
+    """Returns a failed unit as run.json records it."""
     return {"dataset": dataset, "backbone": backbone, "status": "failed", "error": error}
 
 
@@ -120,7 +120,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return layout.root
 
 
-def test_each_stage_is_known(root: str) -> None:
+def test_each_stage_is_reported(root: str) -> None:
     units = {unit.backbone: unit for unit in status(root) if unit.dataset == "voc"}
     assert {name: unit.stage for name, unit in units.items()} == {
         "new": "not begun",
@@ -172,7 +172,9 @@ def test_a_unit_with_too_many_errors_has_failed_although_it_has_metrics(tmp_path
 def test_the_table_is_aligned_and_summed() -> None:
     units = [
         UnitStatus("voc2007", "ViT-B-32", "scoring", 4952, 2560, 1, 20, 10),
-        UnitStatus("voc2007", "RN50", "done, mAP 50.0 ZSCLIP, 61.2 SPARC", 4952, 4950, 2, 20, 20),
+        UnitStatus(
+            "voc2007", "RN50", "done, mAP 50.0 ZSCLIP, 61.2 SPARC", 4952, 4950, 2, 20, 20, done=True
+        ),
         UnitStatus("coco", "RN50", "not prepared"),
     ]
     assert to_text(units).splitlines() == [
@@ -208,18 +210,18 @@ def test_neither_ray_nor_torch_is_imported(root: str) -> None:
     ("content", "expected"),
     [
         (None, "There is no run at {}; check the URL, or start the run."),
-        ("{", "The run.json at {} is damaged; put it back, it says what run this is."),
-        ("[]", "The run.json at {} is damaged; put it back, it says what run this is."),
+        ("{", "The run.json at {} is damaged; restore it from a backup."),
+        ("[]", "The run.json at {} is damaged; restore it from a backup."),
     ],
 )
-def test_what_is_no_run_is_told_in_a_sentence(
+def test_a_missing_or_damaged_run_is_an_error(
     tmp_path: Path, content: str | None, expected: str
 ) -> None:
     if content is not None:
         (tmp_path / "run.json").write_text(content)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         status(str(tmp_path))
-    assert str(told.value) == expected.format(tmp_path)
+    assert str(caught.value) == expected.format(tmp_path)
 
 
 def test_no_run_is_exit_code_2(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_on_s3_files_are_read_by_name_and_nothing_else(on_s3: FaultProxy) -> Non
     reduce(score(data.unit("reducing"), 5), 2)
     on_s3.log.clear()
     for closed in (False, True):
-        on_s3.behave(hide_missing=closed)  # as a store that shows its listing to nobody
+        on_s3.behave(hide_missing=closed)  # like a store that forbids listing
         stages = [unit.stage for unit in status(layout.root)]
         assert stages == ["scoring", "prompt statistics, 2 of 5 groups"]
     assert {request.method for request in on_s3.log} == {"GET"}

@@ -1,4 +1,4 @@
-"""Simulated labels have the probabilities they were given, and scores follow the noise model."""
+"""Simulated labels have the given probabilities, and scores follow the noise model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sparc_dist.simulation.model import (
 from tests.support.cases import ap
 from tests.support.strategies import bounded
 
-#: Nothing but the labels: no SD, no flips.
+#: No noise: no SD, no flips.
 SILENT = {
     field.name: 0.0
     for field in fields(Noise)
@@ -46,7 +46,7 @@ def scores_of(labels: NDArray[np.bool_], **changes: float) -> Scores:
 
 @pytest.mark.parametrize("angle", [-1.5, -0.7, 0.0, 0.4, 1.5])
 def test_two_normal_variables_below_zero(angle: float) -> None:
-    """Sheppard's formula: 1/4 + arcsin ρ / 2π; and at ρ = ±1 what no two events can exceed."""
+    """Sheppard's formula 1/4 + arcsin ρ / 2π, and at ρ = ±1 the limits of a joint probability."""
     zero = np.zeros(1)
     np.testing.assert_allclose(both_below(zero, zero, zero + angle), 0.25 + angle / (2 * np.pi))
     p, q = np.array([0.02, 0.3, 0.9]), np.array([0.4, 0.35, 0.7])
@@ -57,33 +57,34 @@ def test_two_normal_variables_below_zero(angle: float) -> None:
 
 @given(st.floats(0.005, 0.95), st.floats(0.005, 0.95), st.floats(0.0, 1.0))
 @bounded(25)
-def test_pairs_come_out_as_they_were_given(p: float, q: float, how: float) -> None:
+def test_pairs_have_the_given_probabilities(p: float, q: float, position: float) -> None:
     least, most = max(p + q - 1, RARE_COINCIDENCE * p * q), min(p, q)
-    both = least + how * (most - least)
-    drawn = LabelModel.of(np.array([[p, both], [both, q]])).draw(20_000, stream(1, LABELS, 0))
+    both = least + position * (most - least)
+    joint = np.array([[p, both], [both, q]])
+    drawn = LabelModel.from_joint(joint).draw(20_000, stream(1, LABELS, 0))
     found = [*drawn.mean(axis=0), drawn.all(axis=1).mean()]
     for share, wanted in zip(found, (p, q, both), strict=True):
         assert abs(share - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / 20_000) + 1e-3
 
 
-def test_what_never_or_always_is_there_is_drawn_so() -> None:
+def test_a_class_that_is_never_or_always_present_is_drawn_so() -> None:
     joint = np.diag([0.0, 1.0, 0.3, 0.4, 0.3])
     joint[1, 2:] = joint[2:, 1] = [0.3, 0.4, 0.3]
-    joint[2, 4] = joint[4, 2] = 0.3  # the one never without the other, both never with the fourth
+    joint[2, 4] = joint[4, 2] = 0.3  # always together, and never with the fourth
     correlations = latent_correlations(joint)
     assert np.isfinite(correlations).all()
     assert (correlations == correlations.T).all()
-    drawn = LabelModel.of(joint).draw(20_000, stream(2, LABELS, 0))
+    drawn = LabelModel.from_joint(joint).draw(20_000, stream(2, LABELS, 0))
     assert drawn[:, :2].mean(axis=0).tolist() == [0.0, 1.0]
     assert abs((drawn[:, 2] & drawn[:, 4]).mean() - 0.3) < 0.02
     assert (drawn[:, 2] & drawn[:, 3]).mean() < 2 * RARE_COINCIDENCE * 0.3 * 0.4
 
 
-def test_frequencies_hold_where_not_all_pairs_can() -> None:
-    """Of five normal variables that all oppose each other, none can by more than −1/4."""
+def test_frequencies_are_kept_if_the_pairs_contradict_each_other() -> None:
+    """Five equally correlated normal variables cannot have a correlation below −1/4."""
     joint = np.diag([0.2] * 5)
     assert latent_correlations(joint).min() < -0.5
-    drawn = LabelModel.of(joint).draw(20_000, stream(3, LABELS, 0)).astype(float)
+    drawn = LabelModel.from_joint(joint).draw(20_000, stream(3, LABELS, 0)).astype(float)
     together = (drawn.T @ drawn / len(drawn))[np.triu_indices(5, 1)]
     threshold = np.full(10, ndtri(0.2))
     np.testing.assert_allclose(drawn.mean(axis=0), 0.2, atol=0.015)
@@ -92,7 +93,7 @@ def test_frequencies_hold_where_not_all_pairs_can() -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 12, 80, 300])
-def test_the_built_in_cooccurrence_is_one(classes: int) -> None:
+def test_the_built_in_cooccurrence_is_a_valid_one(classes: int) -> None:
     joint = built_in_cooccurrence(classes)
     frequency = np.diag(joint)
     assert (joint == joint.T).all()
@@ -102,13 +103,13 @@ def test_the_built_in_cooccurrence_is_one(classes: int) -> None:
     if classes >= 12:
         assert frequency[-1] == pytest.approx(0.002)
         assert frequency.sum() == pytest.approx(min(2.9, classes / 10))
-        # Companions: some pairs are far likelier than chance, others less likely.
+        # Some pairs are far more likely than under independence, others less likely.
         lift = (joint / np.outer(frequency, frequency))[np.triu_indices(classes, 1)]
         assert (lift < 1).mean() > 0.2
         assert lift.max() > 1.5
 
 
-def test_without_noise_a_score_is_what_the_model_says() -> None:
+def test_without_noise_scores_follow_the_formula() -> None:
     found = scores_of(PRESENT, offset=0.1, base=0.05, lift=0.06, bonus=0.7)
     single = np.where(PRESENT, 0.11, 0.05)
     f = [  # "0 and 1", "1 and 2", "0, 1, and 2", "2" alone
@@ -121,7 +122,7 @@ def test_without_noise_a_score_is_what_the_model_says() -> None:
     np.testing.assert_allclose(found.compound, 0.1 + np.array(f), atol=1e-6)
 
 
-def test_flips_hide_what_is_there_and_show_what_is_not() -> None:
+def test_flips_hide_present_classes_and_show_absent_ones() -> None:
     nothing, everything = scores_of(np.zeros_like(PRESENT)), scores_of(np.ones_like(PRESENT))
     assert (scores_of(PRESENT, miss=1).compound == nothing.compound).all()
     assert (scores_of(PRESENT, ghost=1).compound == everything.compound).all()
@@ -138,7 +139,7 @@ def test_biases_belong_to_the_image_the_prompt_or_neither() -> None:
     silent = scores_of(labels)
 
     def change(**changes: float) -> NDArray[np.float64]:
-        """By how much the compound scores change: (n, P)."""
+        """Returns the change of the compound scores (n, P)."""
         changed: NDArray[np.float64] = scores_of(labels, **changes).compound.astype(np.float64)
         return changed - silent.compound.astype(np.float64)
 
@@ -146,42 +147,42 @@ def test_biases_belong_to_the_image_the_prompt_or_neither() -> None:
     assert np.ptp(of_image, axis=1).max() < 1e-6 < of_image.std()
     assert np.ptp(of_prompt, axis=0).max() < 1e-6 < of_prompt.std()
     assert of_image.std() == pytest.approx(0.01, rel=0.1)
-    own = change(compound=0.03)
-    assert own.std() == pytest.approx(0.03, rel=0.1)
-    assert np.abs(np.corrcoef(own.T) - np.eye(len(PROMPTS))).max() < 0.1
+    noise = change(compound=0.03)
+    assert noise.std() == pytest.approx(0.03, rel=0.1)
+    assert np.abs(np.corrcoef(noise.T) - np.eye(len(PROMPTS))).max() < 0.1
     gain = change(gain_sd=0.2) / (silent.compound - Noise().offset)
     assert np.ptp(gain, axis=1).max() < 1e-5
     assert gain.std() == pytest.approx(0.2, rel=0.1)
 
 
 @pytest.mark.parametrize("what", ["base_sd", "lift_sd", "bonus_sd", "prompt_sd"])
-def test_every_class_and_prompt_has_parameters_of_its_own(what: str) -> None:
+def test_every_class_and_prompt_has_its_own_parameters(what: str) -> None:
     noise = Noise(**{**SILENT, what: 0.01})
-    all_there = np.ones((2, 3), dtype=bool)
-    found, other = (ScoreModel(noise, seed, 3, PROMPTS).scores(0, all_there) for seed in (5, 6))
+    all_present = np.ones((2, 3), dtype=bool)
+    found, other = (ScoreModel(noise, seed, 3, PROMPTS).scores(0, all_present) for seed in (5, 6))
     for scores in (found.singleton, found.auxiliary, found.compound):
-        assert (scores[0] == scores[1]).all()  # they are no image's
-    own = found.compound if what == "bonus_sd" else found.singleton
-    assert len(np.unique(own[0, :3])) == 3
+        assert (scores[0] == scores[1]).all()  # the same for all images
+    varied = found.compound if what == "bonus_sd" else found.singleton
+    assert len(np.unique(varied[0, :3])) == 3
     assert (found.compound[:, :3] != other.compound[:, :3]).all()
     assert (found.singleton == found.auxiliary).all() == (what != "prompt_sd")
 
 
-def test_a_shard_is_the_same_whoever_draws_it() -> None:
+def test_a_shard_does_not_depend_on_who_draws_it() -> None:
     model = ScoreModel(Noise(), 7, 3, PROMPTS)
     forwards = [model.scores(shard, PRESENT) for shard in (0, 1)]
     other = ScoreModel(Noise(), 7, 3, PROMPTS[:2])
     again = ScoreModel(Noise(), 7, 3, PROMPTS).scores(1, PRESENT)
     assert (again.compound == forwards[1].compound).all()
     assert (again.compound != forwards[0].compound).all()
-    # Other prompts change nothing of the classes' own scores; another seed changes all.
+    # Other prompts do not change the scores of the classes; another seed changes all scores.
     assert (other.scores(1, PRESENT).auxiliary == again.auxiliary).all()
-    anew = ScoreModel(Noise(), 8, 3, PROMPTS).scores(1, PRESENT)
-    assert (anew.singleton != again.singleton).all()
+    reseeded = ScoreModel(Noise(), 8, 3, PROMPTS).scores(1, PRESENT)
+    assert (reseeded.singleton != again.singleton).all()
 
 
-def test_more_prompts_see_the_same_of_the_same_images() -> None:
-    """Flips and image bias are an image's own; noise is a prompt's, and its bias and bonus too."""
+def test_more_prompts_share_flips_and_image_bias() -> None:
+    """Flips and image bias belong to an image; noise, bias and bonus belong to a prompt."""
     quiet = {"compound": 0.0, "prompt_sd": 0.0, "bonus_sd": 0.0}
     model = ScoreModel(Noise(**quiet, miss=0.5, ghost=0.5), 7, 3, PROMPTS)
     labels = np.tile(PRESENT, (50, 1))
@@ -190,7 +191,7 @@ def test_more_prompts_see_the_same_of_the_same_images() -> None:
     noisy = ScoreModel(Noise(), 7, 3, PROMPTS)
     found = noisy.more(2, labels, texts)
     assert (found != noisy.scores(2, labels).compound).all()
-    # And it does not matter what else is asked.
+    # The other prompts do not matter.
     np.testing.assert_array_equal(noisy.more(2, labels, texts[:0:-1]), found[:, :0:-1])
     assert noisy.more(2, labels, []).shape == (150, 0)
     spread = noisy.more(2, np.tile(PRESENT, (3000, 1)), [("a", (0,)), ("b", (0,))])
@@ -205,14 +206,14 @@ def test_one_class_without_a_prompt_has_scores_too() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"miss": 1.1}, {"ghost": -0.1}, {"lift_sd": -1}, {"offset": np.nan}]
 )
-def test_rates_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+def test_impossible_rates_are_an_error(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Noise(**wrong)
 
 
 def test_the_order_of_the_methods_is_the_papers() -> None:
     classes, images = 40, 4000
-    labels = LabelModel.of(built_in_cooccurrence(classes))
+    labels = LabelModel.from_joint(built_in_cooccurrence(classes))
     present = labels.draw(images, stream(0, LABELS, 0))
     training = labels.draw(20_000, stream(0, TRAINING, 0))
     seen = Cooccurrence.of([np.flatnonzero(row).tolist() for row in training], classes)

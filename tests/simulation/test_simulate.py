@@ -1,4 +1,4 @@
-"""A whole simulated run: it ends, goes on, refuses other settings, and is the same anywhere."""
+"""A simulated run finishes, resumes, refuses other settings, and is the same everywhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def all_scores(root: str) -> list[bytes]:
     return [storage.read_bytes(unit.scores(shard)) for shard in range(SHARDS)]
 
 
-def test_a_simulation_is_a_run_as_any_other(finished: Path) -> None:
+def test_a_simulation_is_a_run_like_any_other(finished: Path) -> None:
     metrics = json.loads((finished / UNIT / "metrics.json").read_text())
     assert metrics["images"] == metrics["labelled"] == 300
     assert metrics["device"] == "simulated"
@@ -50,8 +50,8 @@ def test_a_simulation_is_a_run_as_any_other(finished: Path) -> None:
     assert (unit.done, unit.scored, unit.shards_done) == (True, 300, SHARDS)
     assert write_report(str(finished)).metrics["simulation", "simulated"] == metrics
     assert (finished / "report" / "index.html").exists()
-    kept = json.loads(next((finished / "input").glob("settings-*.json")).read_text())
-    assert (kept["seed"], kept["noise"]["miss"]) == (3, Noise().miss)
+    facts = json.loads(next((finished / "input").glob("settings-*.json")).read_text())
+    assert (facts["seed"], facts["noise"]["miss"]) == (3, Noise().miss)
     scores = pq.read_table(finished / UNIT / "scores")
     assert scores["embedding"].to_pylist() == [[]] * 300
     assert 0.1 < np.median(scores["compound"].combine_chunks().flatten()) < 0.35
@@ -65,14 +65,14 @@ def test_a_second_start_does_nothing(finished: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-@pytest.mark.parametrize("told_by", ["other settings", "another config"])
-def test_other_settings_are_refused_and_change_nothing(finished: Path, told_by: str) -> None:
+@pytest.mark.parametrize("reason", ["other settings", "another config"])
+def test_other_settings_are_refused_and_change_nothing(finished: Path, reason: str) -> None:
     config = finished / "simulate.yaml"
     text = config.read_text()
-    if told_by == "another config":
-        config.unlink()  # run.json knows it too
+    if reason == "another config":
+        config.unlink()  # run.json contains it too
     other = Settings(300, 12, seed=3, shard_size=100, noise=Noise(miss=0.5))
-    with pytest.raises(UserError, match=told_by):
+    with pytest.raises(UserError, match=reason):
         simulate(str(finished), other)
     config.write_text(text)
     assert simulate(str(finished), SMALL).nothing_to_do
@@ -106,9 +106,7 @@ def test_on_s3_it_is_the_same_and_overwrite_replaces_other_settings(
     assert "| yes | full |" in storage.read_bytes(f"{out}/experiments/debias.md").decode()
 
 
-def test_a_place_that_cannot_be_written_to_is_told_in_a_sentence(
-    tmp_path: Path, cluster: str
-) -> None:
+def test_an_output_that_is_not_writable_is_reported(tmp_path: Path, cluster: str) -> None:
     (tmp_path / "simulation").mkdir()
     (tmp_path / UNIT).write_text("in the way")
     outcome = simulate(str(tmp_path), Settings(images=20, classes=3))
@@ -124,7 +122,7 @@ def test_lost_inputs_are_drawn_again(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in (tmp_path / "input").iterdir()} == tables
 
 
-def test_the_cooccurrence_of_a_table_is_taken_over(tmp_path: Path) -> None:
+def test_the_cooccurrence_of_a_table_is_used(tmp_path: Path) -> None:
     rows = ["cat;dog", "cat;dog", "", "car", "car", "car", "car;cat;dog", "", "", ""]
     table = tmp_path / "labels.csv"
     table.write_text("\n".join(["uri,labels", *(f"x,{row}" for row in rows), ""]))
@@ -144,15 +142,15 @@ def test_the_cooccurrence_of_a_table_is_taken_over(tmp_path: Path) -> None:
     assert settings.sha256[:16] not in path.name  # another table, another simulation
 
 
-def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
-    for wrong, told in (
+def test_invalid_settings_are_an_error(tmp_path: Path) -> None:
+    for wrong, message in (
         ({"images": 0}, "images is 0"),
         ({"classes": 0}, "classes is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"shard_size": 0}, "shard_size is 0"),
         ({"classes": ("cat", "Cat")}, "same letters"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             Settings(**{"images": 5, "classes": 3, **wrong})  # type: ignore[arg-type]
     with pytest.raises(UserError, match="no table"):
         write_inputs(str(tmp_path), Settings(5, 3, labels=str(tmp_path / "missing.csv")))
@@ -162,13 +160,13 @@ def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
         write_inputs(str(tmp_path), Settings(5, 3, labels=str(empty)))
 
 
-def test_made_up_names_can_be_told_apart_in_prompts() -> None:
+def test_generated_names_are_distinguished_in_prompts() -> None:
     names = Settings(1, 120).names
     assert len(names) == 120
     assert ClassMatcher(names).classes_in(f"{names[0]}, {names[9]}, and {names[99]}") == (0, 9, 99)
 
 
-def test_as_a_user_types_it(
+def test_the_command(
     tmp_path: Path,
     cluster: str,
     capsys: pytest.CaptureFixture[str],
@@ -183,14 +181,18 @@ def test_as_a_user_types_it(
     assert main([*command, "--noise", "miss=0.3", "ghost=0.01"]) == 0
     assert "| simulation | SPARC |" in capsys.readouterr().out
     (settings,) = Path(out, "input").glob("settings-*.json")
-    kept = json.loads(settings.read_text())
-    assert (kept["images"], kept["seed"], kept["noise"]["miss"]) == (200, 5, 0.3)
-    assert kept["labels"] != "built in"
-    # Prompts that the run did not ask about are drawn from the same images.
+    facts = json.loads(settings.read_text())
+    assert (facts["images"], facts["seed"], facts["noise"]["miss"]) == (200, 5, 0.3)
+    assert facts["labels"] != "built in"
+    # Scores of other prompts are drawn for the same images.
     assert main(["experiment", "random-prompts", "--run", out]) == 0
     table = capsys.readouterr().out
     assert "| random | SPARC |" in table
     assert "could not be scored" not in table
-    for wrong, told in (("miss=2", "from 0 to 1"), ("hit=1", "no rate 'hit'"), ("miss", "NAME=X")):
-        assert main([*command, "--noise", wrong]) == 2
-        assert told in capsys.readouterr().err
+    for rate, message in (
+        ("miss=2", "from 0 to 1"),
+        ("hit=1", "no rate 'hit'"),
+        ("miss", "NAME=X"),
+    ):
+        assert main([*command, "--noise", rate]) == 2
+        assert message in capsys.readouterr().err

@@ -29,7 +29,7 @@ def test_a_file_appears_whole_or_not_at_all(
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_a_large_file_is_put_only_when_its_block_ends_well(tmp_path: Path) -> None:
+def test_a_large_file_is_stored_only_if_its_block_ends_without_an_error(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "file"
 
     def stop_half_way() -> None:
@@ -90,7 +90,7 @@ def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None
     ]
 
 
-def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     url = str(tmp_path / "t.parquet")
     storage.write_table(url, pa.table({"x": [1, 2, 3]}))
     assert storage.row_group_sizes(url) == [3]
@@ -109,7 +109,7 @@ def test_hash_and_delete(tmp_path: Path) -> None:
     assert storage.read_if_exists(url) is None
 
 
-def test_relative_paths_lie_below_their_base() -> None:
+def test_relative_paths_are_below_their_base() -> None:
     assert storage.absolute("x/../y.csv", "/data") == "/data/y.csv"
     assert storage.absolute("/abs/y.csv", "/data") == "/abs/y.csv"
     assert storage.absolute("y.csv", "s3://bucket/run") == "s3://bucket/run/y.csv"
@@ -117,7 +117,7 @@ def test_relative_paths_lie_below_their_base() -> None:
     assert storage.absolute("y.jpg", storage.parent("/m.csv")) == "/y.jpg"
 
 
-def test_files_of_other_file_systems_are_named_as_the_folder_was() -> None:
+def test_files_below_keep_the_spelling_of_the_url() -> None:
     storage.write_bytes("memory://photos/sub/a.jpg", b"x")
     found = list(storage.files_below("memory://photos"))
     assert found == ["memory://photos/sub/a.jpg"]

@@ -27,7 +27,7 @@ def all_pairs(count: int) -> NDArray[np.int64]:
 
 
 def made_up(seed: int, images: int = 30, count: int = 4) -> Pairs:
-    """Scores that follow no model."""
+    """Returns scores that follow no model."""
     rng = np.random.default_rng(seed)
     pairs = all_pairs(count)
     scores = rng.normal(0.2, 0.02, (images, len(pairs))) + rng.normal(0, 0.02, len(pairs))
@@ -35,7 +35,7 @@ def made_up(seed: int, images: int = 30, count: int = 4) -> Pairs:
 
 
 def drawn(images: int, count: int, noise: float) -> tuple[Pairs, dict[str, Floats]]:
-    """Scores drawn from OR with a bonus for each pair, and the parameters behind them."""
+    """Returns scores drawn from OR with a bonus per pair, and their true parameters."""
     rng = np.random.default_rng(5)
     pairs = all_pairs(count)
     labels = rng.random((images, count)) < 0.25
@@ -59,7 +59,7 @@ def recovered() -> Recovered:
     return fit_noise_models(lambda: [pairs[:300], pairs[300:]]), truth
 
 
-def test_parameters_behind_the_data_are_found(
+def test_the_true_parameters_are_recovered(
     recovered: Recovered,
 ) -> None:
     fits, truth = recovered
@@ -103,7 +103,7 @@ def test_a_model_is_no_worse_than_those_it_contains(
 
 
 def by_definition(pairs: Pairs) -> Floats:
-    """What each squared error weighs in the FVU (n, P), image by image."""
+    """Returns the weight of each squared error in the FVU (n, P), image by image."""
     weights = np.zeros(pairs.scores.shape)
     for p, (i, j) in enumerate(pairs.classes):
         score = pairs.scores[:, p].astype(np.float64)
@@ -115,7 +115,7 @@ def by_definition(pairs: Pairs) -> Floats:
 
 
 def f_by_definition(name: str, x: Floats, pairs: Pairs) -> Floats:
-    """f of every image and prompt (n, P); x: a₀, a₁ and the δ, or the table."""
+    """Returns f of every image and prompt (n, P); x: a₀, a₁ and the δ, or the table."""
     if name == "lookup_table":
         values: Floats = x.reshape(-1, 4)[np.arange(len(pairs.classes)), pairs.cells]
         return values
@@ -128,7 +128,7 @@ def f_by_definition(name: str, x: Floats, pairs: Pairs) -> Floats:
 
 
 def straightforward(name: str, pairs: Pairs, x: Floats) -> float:
-    """The FVU after L-BFGS-B over the model's parameters and every image's θ at once."""
+    """Returns the FVU after L-BFGS-B over the model's parameters and every image's θ at once."""
     weights, images = by_definition(pairs), len(pairs)
 
     def loss(z: Floats) -> tuple[float, Floats]:
@@ -153,7 +153,7 @@ def straightforward(name: str, pairs: Pairs, x: Floats) -> float:
 SIZES = {"or_static_and_bonus": 9, "or_variable_and_bonus": 14, "lookup_table": 24}
 
 
-def test_it_is_what_one_would_first_write_down() -> None:
+def test_it_equals_a_direct_implementation() -> None:
     pairs, _ = drawn(60, 4, 0.004)
     pairs = Pairs((pairs.scores - 0.2) / 0.02, pairs.labels, pairs.classes)
     fits = fit_noise_models(lambda: [pairs])
@@ -166,8 +166,8 @@ def test_it_is_what_one_would_first_write_down() -> None:
         assert fitted.fvu == pytest.approx(min(found), abs=1e-3), (name, found)
 
 
-def begun(pairs: Pairs, seeds: list[int]) -> tuple[Rounds, dict[str, list[Search]]]:
-    """Every model at its start from every seed, and the passes they share."""
+def started(pairs: Pairs, seeds: list[int]) -> tuple[Rounds, dict[str, list[Search]]]:
+    """Returns the shared passes, and every model at its start from every seed."""
     balance = Balance.of(CellCounts.of(pairs))
     rounds = Rounds(lambda tables: CellSums.of(pairs, tables, balance), balance, 60)
     first = Quadratic.of(rounds([first_table(len(pairs.classes))]), 0, balance)
@@ -179,11 +179,11 @@ def begun(pairs: Pairs, seeds: list[int]) -> tuple[Rounds, dict[str, list[Search
 
 
 def test_every_start_leads_to_the_same_fvu() -> None:
-    rounds, found = begun(drawn(300, 6, 0.003)[0], [11, 12, 13])
+    rounds, found = started(drawn(300, 6, 0.003)[0], [11, 12, 13])
     rounds.run(search for group in found.values() for search in group)
     for name, group in found.items():
         losses = [search.loss for search in group]
-        # Which class of a pair is the lower one is a choice that AND cannot reverse step by step.
+        # AND cannot reverse step by step which class of a pair is the lower one.
         near = 1e-2 if name == "only_and" else 1e-3
         assert max(losses) - min(losses) < near, (name, losses)
 
@@ -191,10 +191,10 @@ def test_every_start_leads_to_the_same_fvu() -> None:
 @bounded(4)
 @given(SEEDS)
 def test_no_pass_raises_the_loss(seed: int) -> None:
-    rounds, found = begun(made_up(seed), [seed])
+    rounds, found = started(made_up(seed), [seed])
     searches = [search for group in found.values() for search in group]
     losses = []
-    for rounds.most in range(2, 20):
+    for rounds.most_passes in range(2, 20):
         rounds.run(searches)
         losses.append(np.array([search.loss for search in searches]))
     assert (np.diff(losses, axis=0) <= 1e-9).all()
@@ -286,8 +286,8 @@ def test_empty_cells_and_flat_prompts_weigh_nothing() -> None:
     weights = Balance.of(CellCounts.of(pairs)).weights
     assert weights[0, 3] == 0 < weights[0, :3].min()
     assert not weights[unused].any()
-    felt = np.take_along_axis(weights, pairs.cells.T.astype(int), axis=1).T[:, ~unused]
-    np.testing.assert_allclose(felt, by_definition(without))
+    used = np.take_along_axis(weights, pairs.cells.T.astype(int), axis=1).T[:, ~unused]
+    np.testing.assert_allclose(used, by_definition(without))
     fits = fit_noise_models(lambda: [pairs], 1, 10)
     for name, fitted in fit_noise_models(lambda: [without], 1, 10).items():
         assert np.isfinite(fits[name].table).all()
@@ -300,7 +300,7 @@ def test_empty_cells_and_flat_prompts_weigh_nothing() -> None:
     assert variable.quartiles == pytest.approx(np.nanquantile(variable.delta, [0.25, 0.75]))
 
 
-def test_scores_that_never_differ_are_refused() -> None:
+def test_scores_that_never_differ_are_an_error() -> None:
     flat = Pairs(np.full((3, 6), 0.1), np.eye(3, 4, dtype=bool), all_pairs(4))
     with pytest.raises(ValueError, match="No pair prompt's score differs"):
         fit_noise_models(lambda: [flat])

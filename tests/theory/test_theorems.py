@@ -1,4 +1,4 @@
-"""The closed forms against enumeration and drawing, and what Theorem 1 promises."""
+"""The closed forms against enumeration and simulation, and the claims of Theorem 1."""
 
 from itertools import product
 from math import floor, inf, log
@@ -29,13 +29,13 @@ SHARES = st.tuples(*[st.integers(0, 9)] * 4).filter(any)
 
 
 def setting_of(rho: float, q: float, nu: float, pi: Any) -> Setting:
-    """A setting whose pi need not sum to 1."""
+    """Returns a setting for a pi that need not sum to 1."""
     return Setting(rho, q, nu, tuple(share / sum(pi) for share in pi))
 
 
 @st.composite
 def settings_of(draw: st.DrawFn, shares: st.SearchStrategy[Any] = SHARES) -> Setting:
-    """Settings of which the bounds stay within some thousands."""
+    """Draws settings whose bounds are at most some thousands."""
     q = draw(st.floats(0.001, 0.9))
     rho = q + draw(st.floats(0.05, 0.95)) * (1 - q)
     return setting_of(rho, q, draw(st.floats(0, 0.45)), draw(shares))
@@ -46,12 +46,12 @@ def same(a: Any, b: Any) -> None:
 
 
 def up_to(setting: Setting) -> Any:
-    """Every m from 2 to well beyond the bounds."""
+    """Returns every m from 2 to well beyond the bounds."""
     return np.arange(2, floor(bounds(setting).guaranteed) + 200)
 
 
 @pytest.mark.parametrize("m", [2, 3, 6])
-def test_the_closed_forms_are_what_enumeration_finds(m: int) -> None:
+def test_the_closed_forms_equal_enumeration(m: int) -> None:
     for rho, q, nu in product((0.15, 0.5, 0.97), (0.01, 0.14), (0.0, 0.05, 0.2, 0.45)):
         alone = [enumerated(setting_of(rho, q, nu, case), m) for case in np.eye(len(SEEN))]
         mixed = Setting(rho, q, nu, MIXED)
@@ -63,7 +63,7 @@ def test_the_closed_forms_are_what_enumeration_finds(m: int) -> None:
 
 @pytest.mark.parametrize("setting", EXAMPLES)
 @pytest.mark.parametrize("m", [2, 20])
-def test_drawn_pairs_agree(setting: Setting, m: int) -> None:
+def test_simulation_agrees_with_the_closed_forms(setting: Setting, m: int) -> None:
     rng = np.random.default_rng(0)
     drawn = simulated(setting, m, 20_000, rng) + simulated(setting, m, 20_000, rng)
     exact = np.append(win_rates(setting, m), win_rate_difference(setting, m))
@@ -72,7 +72,7 @@ def test_drawn_pairs_agree(setting: Setting, m: int) -> None:
     assert (np.abs(drawn.mean - exact) < 5 * error).all()
 
 
-def test_the_size_of_the_and_bonus_is_nothing_but_its_presence_is() -> None:
+def test_the_presence_of_the_and_bonus_matters_but_not_its_size() -> None:
     def answers(delta: float) -> Any:
         drawn = simulated(EXAMPLES[0], 4, 1_000, np.random.default_rng(0), delta)
         return np.append(enumerated(EXAMPLES[0], 4, delta), drawn.mean)
@@ -99,7 +99,7 @@ def test_second_max_wins_above_the_bounds(setting: Setting) -> None:
     assert (relative_difference(setting, m)[beyond] > 0).all()
 
 
-def test_without_the_easy_case_first_max_loses_nothing_below_both_bounds() -> None:
+def test_without_the_easy_case_first_max_is_no_worse_below_both_bounds() -> None:
     rng = np.random.default_rng(0)
     below_both = 0
     for nu in np.tile([0.0, 0.02, 0.1], 100):
@@ -112,8 +112,8 @@ def test_without_the_easy_case_first_max_loses_nothing_below_both_bounds() -> No
     assert below_both > 500
 
 
-def test_on_both_bounds_it_can_be_a_draw() -> None:
-    """The paper says that first-max is then the better one."""
+def test_on_both_bounds_there_can_be_a_tie() -> None:
+    """The paper says that first-max is better there."""
     setting = Setting(0.75, 0.25, 0.0, (0.5, 0.5, 0.0, 0.0))
     assert bounds(setting).second == pytest.approx(2)
     assert bounds(setting).first > 2
@@ -195,7 +195,7 @@ def test_large_m_neither_overflows_nor_loses_the_sign() -> None:
         ((0.2, 0.2 - 1e-16, 0.4999, MIXED), "double precision"),
     ],
 )
-def test_impossible_settings_are_refused(values: Any, match: str) -> None:
+def test_impossible_settings_are_an_error(values: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Setting(*values)
 

@@ -16,15 +16,15 @@ _IDS = "token_ids"
 
 
 def register() -> None:
-    """Makes open_clip know the config, so that its functions take MODEL_NAME."""
+    """Registers the config with open_clip, so that its functions accept MODEL_NAME."""
     if MODEL_NAME not in open_clip.list_models():
         open_clip.add_model_config(CONFIG)
 
 
 def new_model() -> open_clip.CLIP:
-    """The model with random weights, from torch's current seed."""
+    """Returns the model with random weights, drawn from torch's current seed."""
     register()
-    # open_clip warns that the weights are random: meant here, and alarming in a demo.
+    # open_clip warns that the weights are random, which is intended here and alarming in a demo.
     logging.disable(logging.WARNING)
     try:
         return open_clip.create_model(MODEL_NAME, load_weights=False)
@@ -33,12 +33,12 @@ def new_model() -> open_clip.CLIP:
 
 
 def load_tiny_model(weights: Path = WEIGHTS) -> open_clip.CLIP:
-    """The trained model in eval mode."""
+    """Returns the trained model in eval mode."""
     model = new_model()
     state = load_file(weights)
     token_ids, rows = state.pop(_IDS).long(), state.pop(_TABLE).float()
-    # Row 0 was trained as "some word we do not know": it stands for every token that the
-    # training captions lack, which so says little instead of something random.
+    # Row 0 was trained as "unknown word". It represents every token that the training captions
+    # lack, so that such a token has little effect instead of a random one.
     table = rows[0].repeat(len(model.token_embedding.weight), 1)
     table[token_ids] = rows[1:]
     full = {name: value.float() if value.is_floating_point() else value
@@ -50,9 +50,9 @@ def load_tiny_model(weights: Path = WEIGHTS) -> open_clip.CLIP:
 def save_tiny_model(model: open_clip.CLIP, token_ids: torch.Tensor, path: Path) -> None:
     """Writes a model whose token table has a row for "unknown" and one for each token id.
 
-    token_ids is [words], the table [1 + words, width]. Of open_clip's 49,408 rows only these
-    were ever trained. Stored as float16: half the size, and rounding errors of that size moved
-    the mAP of 2,000 test scenes by less than 0.01 points.
+    token_ids is [words], the table [1 + words, width]. Only these of open_clip's
+    49,408 rows were trained. Stored as float16, which halves the size and changed the mAP of 2,000
+    test scenes by less than 0.01 points.
     """
     state = {
         name: (value.half() if value.is_floating_point() else value).contiguous()

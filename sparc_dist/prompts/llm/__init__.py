@@ -1,4 +1,4 @@
-"""Prompts from a language model: an extra that may fail without failing the run."""
+"""Prompts from a language model; if it fails, the run continues without them."""
 
 from sparc_dist.prompts.llm.endpoint import Endpoint, EndpointError, LLMError, endpoint_of
 from sparc_dist.prompts.llm.questions import Answer, descriptive_sentences, plausible_pairs

@@ -1,6 +1,6 @@
 """A language model behind any OpenAI-compatible endpoint.
 
-Texts that people see are our own words, never the server's: a server may echo the key.
+Error messages never quote the server, because it may echo the key.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ REPLY_LIMIT = 2**20
 
 
 class LLMError(Exception):
-    """A question got no usable answer; one sentence, without the key."""
+    """A question got no usable answer; the message never contains the key."""
 
 
 class EndpointError(LLMError):
-    """The endpoint itself fails, so the next question would fare no better."""
+    """The endpoint itself fails, so the next question would fail too."""
 
 
-class _PassingError(EndpointError):
-    """May be gone when asked again."""
+class _TransientError(EndpointError):
+    """An error that a retry may resolve."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the model is, and for how long to wait for it.
+    """Where the model is, and how long to wait for it.
 
-    timeout_seconds: the limit of a whole request, whatever the server does in between.
-    retries: how often a request is repeated after 429, 5xx or a lost connection; the pause before
-    the first is ``back_off_seconds`` and doubles each time.
+    timeout_seconds: the limit of a whole request.
+    retries: the number of retries after 429, 5xx or a lost connection.
+    back_off_seconds: the pause before the first retry; it doubles each time.
     """
 
     base_url: str
@@ -58,9 +58,9 @@ class Endpoint:
     back_off_seconds: float = 1.0
 
     def ask(self, question: str) -> str:
-        """The model's reply; LLMError if there is none."""
+        """Returns the model's reply; raises LLMError if there is none."""
         for retry in range(self.retries):
-            with suppress(_PassingError):
+            with suppress(_TransientError):
                 return self._ask_once(question)
             time.sleep(self.back_off_seconds * 2**retry)
         return self._ask_once(question)
@@ -72,17 +72,17 @@ class Endpoint:
             post = partial(_post, request, self.timeout_seconds)
             status, content = _within(self.timeout_seconds, post)
         except (OSError, HTTPException) as error:
-            raise _PassingError(f"{model} could not be asked ({_reason(error)}).") from None
+            raise _TransientError(f"{model} could not be reached ({_reason(error)}).") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
-            raise _PassingError(f"{model} answered {_phrase(status)}.")
+            raise _TransientError(f"{model} answered {_phrase(status)}.")
         if not 200 <= status < 300:
             raise EndpointError(f"{model} answered {_phrase(status)}: check URL, model and key.")
         if len(content) > REPLY_LIMIT:
-            raise LLMError(f"{model} gave a reply of more than {REPLY_LIMIT} bytes.")
+            raise LLMError(f"{model} sent a reply of more than {REPLY_LIMIT} bytes.")
         return _text_of(content, model)
 
     def _request(self, question: str) -> Request:
-        """The POST; what HTTP cannot carry is refused here, as urllib's errors would quote it."""
+        """Returns the POST; checks the key first, because urllib's errors would quote it."""
         key = (self.key or "").strip()
         if not (key.isascii() and key.isprintable()):
             raise EndpointError("The language model's key has characters that no key can have.")
@@ -98,20 +98,20 @@ class Endpoint:
 
 
 def _text_of(content: bytes, model: str) -> str:
-    """The reply in the JSON of a chat completion."""
+    """Returns the reply in the JSON of a chat completion."""
     try:
         reply = json.loads(content)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        problem = f"{model} does not answer as an OpenAI-compatible endpoint does."
+        problem = f"{model} does not answer like an OpenAI-compatible endpoint."
         raise EndpointError(problem) from None
     if not isinstance(reply, str) or not reply.strip():
-        raise LLMError(f"{model} gave an empty reply.")
-    # JSON can escape half a character, which no file could hold.
+        raise LLMError(f"{model} sent an empty reply.")
+    # JSON can contain half of a surrogate pair, which UTF-8 cannot encode.
     return reply.encode(errors="replace").decode()
 
 
 def _completions_url(base_url: str) -> str:
-    """Where to post; only what is surely a web address."""
+    """Returns the URL to post to; raises EndpointError if the base URL is not http(s)."""
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -122,8 +122,8 @@ def _completions_url(base_url: str) -> str:
     return parts._replace(path=parts.path.rstrip("/") + "/chat/completions").geturl()
 
 
-class _AsItIs(HTTPErrorProcessor):
-    """Hands on every response, redirects too: the key goes nowhere but where it was meant to."""
+class _NoRedirects(HTTPErrorProcessor):
+    """Returns every response unchanged; following a redirect would send the key elsewhere."""
 
     def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:
         return response
@@ -131,23 +131,23 @@ class _AsItIs(HTTPErrorProcessor):
     https_response = http_response
 
 
-_OPENER = build_opener(_AsItIs)
+_OPENER = build_opener(_NoRedirects)
 
 
 def _post(request: Request, timeout_seconds: float) -> tuple[int, bytes]:
-    """Status and content, of which no more is read than shows that it is too long."""
+    """Returns the status and the content, of which at most one byte over the limit is read."""
     with _OPENER.open(request, timeout=timeout_seconds) as response:
         content: bytes = response.read(REPLY_LIMIT + 1)
         if response.length and len(content) <= REPLY_LIMIT:
-            raise ConnectionError("closed half way")
+            raise ConnectionError("closed early")
         return response.status, content
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:
-    """What ``work`` gives, or TimeoutError.
+    """Returns the result of ``work``; raises TimeoutError if it takes too long.
 
-    A socket's own timeout starts anew with every byte and leaves out the look-up of names. So the
-    work has a thread of its own, which is left behind when its time is up.
+    A socket's timeout restarts with every byte and does not cover name resolution. So the work
+    runs in its own thread, which is abandoned when the time is up.
     """
     future: Future[T] = Future()
 
@@ -162,24 +162,24 @@ def _within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _reason(error: Exception) -> str:
-    """Why there was no response, in the words of the operating system or ours."""
+    """Returns why there was no response, in the words of the operating system or our own."""
     cause = error.reason if isinstance(error, URLError) else error
     if isinstance(cause, TimeoutError):
         return "no answer in time"
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
-    return "the connection broke off"
+    return "the connection was lost"
 
 
 def _phrase(status: int) -> str:
-    """ "404 Not T"."""
+    """Returns a status with its name, such as "404 Not Found"."""
     with suppress(ValueError):
         return f"{status} {HTTPStatus(status).phrase}"
     return str(status)
 
 
 def endpoint_of(config: LLMConfig) -> Endpoint:
-    """The endpoint with its key from the environment, so that no file ever holds it."""
+    """Returns the endpoint; its key comes from the environment, so that no file contains it."""
     return Endpoint(
         config.base_url,
         config.model,

@@ -1,7 +1,7 @@
-"""What a language model is asked, and how its replies are read.
+"""The questions to a language model, and how its replies are read.
 
-Whatever the endpoint does (fails, stalls, answers rubbish), the caller gets what could be read and
-one sentence that says what was wrong, and goes on with formulaic prompts.
+If the endpoint fails, stalls or answers nonsense, the caller gets what could be read and one
+sentence about the problem, and continues with formulaic prompts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Answer(Generic[Found]):
-    """What could be had; ``problem`` warns, in one sentence, that it is not all."""
+    """What could be read; ``problem`` says in one sentence why something is missing."""
 
     found: list[Found]
     problem: str | None = None
@@ -40,7 +40,7 @@ class Answer(Generic[Found]):
 
 @dataclass(frozen=True)
 class _Question(Generic[Found]):
-    """A question, and how to read the reply: ``read`` raises LLMError for rubbish."""
+    """A question and the function that reads its reply, or raises LLMError if it cannot."""
 
     text: str
     read: Callable[[str], list[Found]]
@@ -52,14 +52,14 @@ def descriptive_sentences(
     endpoint: Endpoint,
     replies: Replies,
 ) -> Answer[CompoundPrompt]:
-    """Captions for sets of classes, each once, with the classes that they really mention.
+    """Returns distinct captions for sets of classes, with the classes that they mention.
 
-    Those may differ from the set that was asked for: what counts is what a caption says.
+    These may differ from the set in the question: the text of a caption decides.
     """
-    together = [ids for ids in dict.fromkeys(sets) if len(set(ids)) > 1]
+    several = [ids for ids in dict.fromkeys(sets) if len(set(ids)) > 1]
     batches = [
-        together[start : start + SETS_PER_QUESTION]
-        for start in range(0, len(together), SETS_PER_QUESTION)
+        several[start : start + SETS_PER_QUESTION]
+        for start in range(0, len(several), SETS_PER_QUESTION)
     ]
     read = partial(_read_captions, ClassMatcher(classes))
     questions = [_Question(_caption_question(classes, batch), read) for batch in batches]
@@ -73,9 +73,9 @@ def descriptive_sentences(
 def plausible_pairs(
     classes: Sequence[str], endpoint: Endpoint, replies: Replies
 ) -> Answer[tuple[int, int]]:
-    """The pairs (i < j) of which either class was said to appear in a photo of the other.
+    """Returns the pairs of classes (i < j) that the model expects in the same photo.
 
-    After a problem, pairs of the classes that were not asked about may be missing.
+    After a problem, pairs may be missing.
     """
     matcher = ClassMatcher(classes)
     questions = [
@@ -90,14 +90,14 @@ def plausible_pairs(
 def _ask_all(
     questions: Sequence[_Question[Found]], endpoint: Endpoint, replies: Replies
 ) -> Answer[Found]:
-    """All answers, in order; once the endpoint fails, only those that are kept."""
+    """Returns all answers, in order; after the endpoint fails, only the stored ones."""
     found: list[Found] = []
     problem, unanswered, down = "", 0, False
     for question in questions:
-        answer = _kept(question, replies)
+        answer = _read_stored(question, replies)
         if answer is None and not down:
             try:
-                answer = _asked(question, endpoint, replies)
+                answer = _ask(question, endpoint, replies)
             except LLMError as error:
                 problem, down = str(error), isinstance(error, EndpointError)
         found += answer or []
@@ -108,8 +108,8 @@ def _ask_all(
     return Answer(found, f"{problem.removesuffix('.')}; {missing}.")
 
 
-def _kept(question: _Question[Found], replies: Replies) -> list[Found] | None:
-    """What a kept reply says; None where there is none, or none that can be read."""
+def _read_stored(question: _Question[Found], replies: Replies) -> list[Found] | None:
+    """Returns the answer in the stored reply; None if there is no readable one."""
     reply = replies.get(question.text)
     if reply is not None:
         with suppress(LLMError):
@@ -117,8 +117,8 @@ def _kept(question: _Question[Found], replies: Replies) -> list[Found] | None:
     return None
 
 
-def _asked(question: _Question[Found], endpoint: Endpoint, replies: Replies) -> list[Found]:
-    """What the model says; the reply is kept once it has proved readable."""
+def _ask(question: _Question[Found], endpoint: Endpoint, replies: Replies) -> list[Found]:
+    """Returns the model's answer, and stores its reply if it is readable."""
     reply = endpoint.ask(question.text)
     found = question.read(reply)
     replies.put(question.text, reply)
@@ -153,7 +153,7 @@ def _company_question(classes: Sequence[str], index: int) -> str:
 
 
 def _read_captions(matcher: ClassMatcher, reply: str) -> list[CompoundPrompt]:
-    """The lines that are captions of two classes or more."""
+    """Returns the captions that mention at least two classes."""
     captions = [
         CompoundPrompt(line, ids, "descriptive")
         for line in _lines(reply)
@@ -165,7 +165,7 @@ def _read_captions(matcher: ClassMatcher, reply: str) -> list[CompoundPrompt]:
 
 
 def _read_company(matcher: ClassMatcher, index: int, reply: str) -> list[tuple[int, int]]:
-    """The pairs of class ``index`` with the classes named, one per line or between commas."""
+    """Returns the pairs of class ``index`` with the classes named on lines or between commas."""
     named: set[int] = set()
     lines = _lines(reply)
     for line in lines:
@@ -176,7 +176,7 @@ def _read_company(matcher: ClassMatcher, index: int, reply: str) -> list[tuple[i
 
 
 def _name(matcher: ClassMatcher, text: str) -> tuple[int, ...]:
-    """The class that the whole text names; as one word, so that "police car" is not "car"."""
+    """Returns the class that the whole text names, so that "police car" does not name "car"."""
     return matcher.classes_in("".join(words_of(text)))
 
 
@@ -185,7 +185,7 @@ def _names(matcher: ClassMatcher, texts: Sequence[str]) -> list[int]:
 
 
 def _is_caption(line: str) -> bool:
-    """Whether a line can be one: no heading, no markup, no characters that nobody sees."""
+    """Whether a line can be a caption: no heading, markup or invisible characters."""
     return (
         len(line) in CAPTION_LENGTH
         and line.isprintable()
@@ -195,12 +195,12 @@ def _is_caption(line: str) -> bool:
 
 
 def _lines(reply: str) -> list[str]:
-    """The lines of a reply without what models put around them: thoughts, numbers, quotes."""
+    """Returns the lines of a reply without reasoning, numbering and quotes."""
     lines = _THINKING.sub("", reply).splitlines()
     bare = (_NUMBERING.sub("", line.strip(_WRAPPING)).strip(_WRAPPING) for line in lines)
     return [_one_line(line) for line in bare if line]
 
 
 def _one_line(text: str) -> str:
-    """``text`` with single spaces."""
+    """Returns ``text`` with single spaces."""
     return " ".join(text.split())

@@ -1,0 +1,68 @@
+"""A run from Python: draw scenes, score them, and read what the run left in storage.
+
+    python examples/explore.py --scenes 200 --out runs/explore
+
+Needs no weights, internet or GPU: the scenes are drawn here, and the model is the one in this
+package. The cells (``# %%``) also run one by one in an editor or notebook. Run it again to see a
+finished run open at once: only what is missing is done.
+"""
+
+# %% Imports
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from sparc_dist.config import Config, load_config
+from sparc_dist.demo.inputs import write_demo
+from sparc_dist.report import write_report
+from sparc_dist.runner import run
+from sparc_dist.runs import TITLES, Results
+
+
+# %% Run the pipeline: a config in, files below its `output` out
+def run_demo(out: str, scenes: int) -> tuple[Config, Results]:
+    """Draws scenes, runs SPARC on them and writes the report; returns the config and results."""
+    config = load_config(write_demo(out, scenes))
+    finished = run(config)
+    for unit, reason in finished.failures.items():
+        raise SystemExit(f"{unit} failed: {reason}")
+    return config, write_report(config.output)
+
+
+# %% Read the final scores: a plain folder of Parquet files
+def top_classes(config: Config, top: int = 3, images: int = 5) -> dict[str, list[str]]:
+    """Returns the ``top`` most likely classes of the first images, best first."""
+    (dataset,), (backbone,) = config.datasets, config.backbones
+    assert isinstance(dataset.classes, tuple)  # this config lists the names; it names no file
+    final = pq.read_table(Path(config.output, dataset.name, backbone.name, "final"))[:images]
+    scores = np.array(final["sparc"].to_pylist())  # images x classes
+    best = np.argsort(-scores, axis=1)[:, :top]
+    ids = final["image_id"].to_pylist()
+    return {
+        image_id: [f"{dataset.classes[index]} {scores[row, index]:.2f}" for index in best[row]]
+        for row, image_id in enumerate(ids)
+    }
+
+
+# %% Look at the results: labels of some images, and the mAP of each method
+def show(config: Config, results: Results) -> None:
+    """Prints the most likely classes of some images, and the mAP of each method."""
+    for image_id, names in top_classes(config).items():
+        print(f"{image_id}: {', '.join(names)}")
+    for dataset, method, (value, *_) in results.rows():
+        shown = "no labels" if value is None else f"{value:.1f}"
+        print(f"{dataset}, {TITLES[method]}: mAP {shown}")
+    print(f"The report is {config.output}/report/index.html")
+
+
+# %% Do it. The guard is needed: scenes are drawn by processes that import this file again.
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Run SPARC on drawn scenes and read the results.")
+    parser.add_argument("--scenes", type=int, default=200, help="how many to draw")
+    parser.add_argument("--out", default="runs/explore", help="folder of the run")
+    options, _ = parser.parse_known_args()  # a notebook has arguments of its own
+    show(*run_demo(options.out, options.scenes))
