@@ -5,6 +5,6 @@ bundled model is ``tiny``. Does not: Ray. Uses: ``prompts``, ``config``, ``stora
 ``errors``. Exports only what needs no torch; import the other modules by name.
 """
 
-from sparc_dist.backbones.cost import Cost, Costs
+from sparc_dist.backbones.cost import Cost, Costs, cost_of, known_cost
 
-__all__ = ["Cost", "Costs"]
+__all__ = ["Cost", "Costs", "cost_of", "known_cost"]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from sparc_dist.config import BackboneConfig
 
 
 @dataclass(frozen=True)
@@ -28,3 +33,33 @@ class Cost:
 
 #: The costs of units, by the names of data set and backbone.
 Costs = Mapping[tuple[str, str], Cost]
+
+
+def cost_of(backbone: BackboneConfig) -> Cost:
+    """Returns the cost of an image under a backbone, at its input size."""
+    known = known_cost(backbone)
+    if known is not None:
+        return known
+    from sparc_dist.backbones.counting import count_cost  # loads torch
+
+    return count_cost(backbone)
+
+
+def known_cost(backbone: BackboneConfig) -> Cost | None:
+    """Returns the cost of the bundled model and the paper's nine; None for any other.
+
+    costs.json holds what ``counting`` counts, so that these need no torch, which takes seconds to
+    load.
+    """
+    return _known_costs().get(cost_key(backbone.model, backbone.image_size))
+
+
+def cost_key(model: str, image_size: int | None) -> str:
+    """Returns the key of a model at an input size in costs.json."""
+    return model if image_size is None else f"{model}@{image_size}"
+
+
+@cache
+def _known_costs() -> dict[str, Cost]:
+    content = files("sparc_dist.backbones").joinpath("costs.json").read_text()
+    return {key: Cost(**fields) for key, fields in json.loads(content).items()}

@@ -36,7 +36,7 @@ HUB_TEXT_TOWERS = {
 }
 
 
-def cost_of(backbone: BackboneConfig) -> Cost:
+def count_cost(backbone: BackboneConfig) -> Cost:
     """Returns the cost of an image under a backbone, at its input size."""
     tiny.register()
     check_model(backbone)

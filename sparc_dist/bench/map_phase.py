@@ -15,7 +15,7 @@ import open_clip
 import torch
 from numpy.typing import NDArray
 
-from sparc_dist.backbones.counting import cost_of
+from sparc_dist.backbones import cost_of
 from sparc_dist.backbones.models import Backbone
 from sparc_dist.bench.decode import decode_seconds
 from sparc_dist.bench.inputs import manifest_rows, photos

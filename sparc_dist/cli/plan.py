@@ -50,7 +50,7 @@ def add_parser(group: Any) -> None:
 
 def plan(options: Namespace) -> int:
     """Prints the plan of a config."""
-    from sparc_dist.backbones.counting import cost_of
+    from sparc_dist.backbones import cost_of
     from sparc_dist.datasets import size_of
     from sparc_dist.planning import estimate, estimate_text, plan, sizes_text
 

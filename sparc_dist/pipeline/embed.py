@@ -54,7 +54,7 @@ def embed_prompts(
         texts |= embedded
         facts |= loaded
     return EmbeddedPrompts(
-        # The driver keeps these megabytes: if a node that held them were lost, they would have to be
+        # The driver keeps these megabytes: if a node that held them were lost, they would be
         # computed again, on a GPU that a scorer holds while it waits for them.
         ray.put(texts),
         {name: fact for name, fact in facts.items() if isinstance(fact, Loaded)},

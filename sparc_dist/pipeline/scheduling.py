@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import ray
 from ray import exceptions as ray_exceptions
 
-from sparc_dist.backbones import Cost, Costs
-from sparc_dist.config import Config
+from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
+from sparc_dist.config import BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
 from sparc_dist.pipeline.cluster import cluster, request_workers
 from sparc_dist.pipeline.prepare import prepare
@@ -44,7 +45,7 @@ def run_units(config: Config, pending: Pending, results: Results, phase: Phase =
                     reducers.start(unit)
             return
         with request_workers(config.resources) as capacity:
-            costs = _known_costs(config, pending, results)
+            costs = _costs(config, pending, results)
             groups = plan(config, costs, capacity)
             known = {
                 name: [backbone for backbone in backbones if (name, backbone.name) in costs]
@@ -75,35 +76,44 @@ def _run_groups(groups: list[BackboneGroup], units: Units, results: Results, pha
                 reducers.start(again)
 
 
-def _known_costs(config: Config, pending: Pending, results: Results) -> Costs:
+def _costs(config: Config, pending: Pending, results: Results) -> Costs:
     """Returns the costs of units; a unit whose model is unknown fails."""
-    # On a worker, for the driver needs no torch; without a CPU, for a cluster may still have none.
-    counting = ray.remote(num_cpus=0)(_count_costs).remote(config, pending)
+    sized = {
+        (dataset.name, backbone.name): backbone.sized(dataset.resnet_size)
+        for dataset in config.datasets
+        for backbone in pending[dataset.name]
+    }
+    known = {key: cost for key, backbone in sized.items() if (cost := known_cost(backbone))}
+    unknown = {key: backbone for key, backbone in sized.items() if key not in known}
+    return {**known, **(_counted_costs(config, unknown, results) if unknown else {})}
+
+
+def _counted_costs(
+    config: Config, backbones: Mapping[UnitKey, BackboneConfig], results: Results
+) -> Costs:
+    """Counts costs on a worker, so that the driver does not load torch."""
+    # Without a CPU, because a cluster may still have none.
+    counting = ray.remote(num_cpus=0)(_count_costs).remote(backbones)
     try:
         found = get_with_timeout(
             counting, config.resources.no_progress_seconds, "Counting what models cost"
         )
     except Exception as error:
-        for name, backbones in pending.items():
-            for backbone in backbones:
-                _fail(results, (name, backbone.name), error)
+        for key in backbones:
+            _fail(results, key, error)
         return {}
     results.failures |= {key: why for key, why in found.items() if isinstance(why, str)}
     return {key: cost for key, cost in found.items() if isinstance(cost, Cost)}
 
 
-def _count_costs(config: Config, pending: Pending) -> dict[UnitKey, Cost | str]:
+def _count_costs(backbones: Mapping[UnitKey, BackboneConfig]) -> dict[UnitKey, Cost | str]:
     """Returns what each unit costs, or why that is unknown."""
-    from sparc_dist.backbones.counting import cost_of
-
     found: dict[UnitKey, Cost | str] = {}
-    for dataset in config.datasets:
-        for backbone in pending[dataset.name]:
-            try:
-                cost = cost_of(backbone.sized(dataset.resnet_size))
-                found[dataset.name, backbone.name] = cost
-            except UserError as error:
-                found[dataset.name, backbone.name] = str(error)
+    for key, backbone in backbones.items():
+        try:
+            found[key] = cost_of(backbone)
+        except UserError as error:
+            found[key] = str(error)
     return found
 
 
@@ -152,7 +162,7 @@ class Reducers:
     """Reduces some units at a time, while others are still being scored."""
 
     def __init__(self, results: Results) -> None:
-        self._outcome = results
+        self._results = results
         self._pool = ThreadPoolExecutor(REDUCED_AT_A_TIME)
         self._running: list[tuple[Unit, Future[dict[str, Any]]]] = []
 
@@ -162,9 +172,9 @@ class Reducers:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             for unit in self.finish():
-                self._outcome.failures[unit.key] = (
-                    f"Scores of {unit.layout.root} were changed after they were written; run without "
-                    "--only to make them again, and check the disk if this repeats."
+                self._results.failures[unit.key] = (
+                    f"Scores of {unit.layout.root} were changed after they were written; run "
+                    "without --only to make them again, and check the disk if this repeats."
                 )
         # After Ctrl-C do not wait; the threads end with Ray.
         self._pool.shutdown(wait=kind is None, cancel_futures=True)
@@ -179,9 +189,9 @@ class Reducers:
         running, self._running = self._running, []
         for unit, metrics in running:
             try:
-                self._outcome.metrics[unit.key] = metrics.result()
+                self._results.metrics[unit.key] = metrics.result()
             except DamagedScores:
                 damaged.append(unit)
             except Exception as error:
-                _fail(self._outcome, unit.key, error)
+                _fail(self._results, unit.key, error)
         return damaged

@@ -14,7 +14,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from sparc_dist.backbones import Cost
-from sparc_dist.backbones.counting import HUB_TEXT_TOWERS, cost_of
+from sparc_dist.backbones.cost import _known_costs, cost_key, cost_of
+from sparc_dist.backbones.counting import HUB_TEXT_TOWERS, count_cost
 from sparc_dist.config import OPENAI, TINY, BackboneConfig
 from sparc_dist.errors import UserError
 
@@ -60,7 +61,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cost(model: str, image_size: int | None = None) -> Cost:
     weights = None if model == TINY else "weights.pt"
-    return cost_of(BackboneConfig(name="b", model=model, weights=weights, image_size=image_size))
+    return count_cost(BackboneConfig(name="b", model=model, weights=weights, image_size=image_size))
 
 
 @pytest.mark.parametrize("name", NINE)
@@ -71,6 +72,25 @@ def test_the_papers_nine(name: str) -> None:
     assert found.image_size == size
     assert found.gflop == pytest.approx(gflop, abs=0.5)
     assert found.width == open_clip.get_model_config(model)["embed_dim"]
+
+
+@pytest.mark.parametrize("key", _known_costs())
+def test_what_is_counted_is_what_the_package_holds(key: str) -> None:
+    model, _, size = key.partition("@")
+    assert cost(model, int(size) if size else None) == _known_costs()[key]
+
+
+@pytest.mark.parametrize("size", [None, 448, 512])
+def test_the_paper_needs_no_counting(size: int | None) -> None:
+    for model, _ in OPENAI.values():
+        if size is None or model.startswith("RN"):
+            assert cost_key(model, size) in _known_costs()
+
+
+def test_a_model_that_is_not_held_is_counted() -> None:
+    other = BackboneConfig(name="b", model="RN50", weights="weights.pt")
+    assert cost_key(other.model, None) not in _known_costs()
+    assert cost_of(other) == count_cost(other)
 
 
 @pytest.mark.parametrize("model", OTHERS)

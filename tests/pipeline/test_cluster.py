@@ -11,15 +11,18 @@ from sparc_dist.planning import GB, Capacity
 
 def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
     program = (
-        "import os, ray\n"
+        "import os\n"
+        "from sparc_dist.pipeline import configure_ray\n"
+        "configure_ray()\n"
+        "import ray\n"
         "from sparc_dist.config import ResourcesConfig\n"
         "from sparc_dist.errors import UserError\n"
-        "from sparc_dist.pipeline.cluster import asked, cluster\n"
+        "from sparc_dist.pipeline.cluster import cluster, request_workers\n"
         "with cluster(ResourcesConfig(cpus=3)):\n"
         "    print(ray.cluster_resources()['CPU'])\n"
         "    os.environ['RAY_ADDRESS'] = 'as if it were a cluster that grows'\n"
         "    try:\n"
-        "        with asked(ResourcesConfig(gpus=8, no_progress_seconds=1)):\n"
+        "        with request_workers(ResourcesConfig(gpus=8, no_progress_seconds=1)):\n"
         "            print('without a GPU?')\n"
         "    except UserError as error:\n"
         "        print(error)\n"
@@ -42,7 +45,7 @@ def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
 
 def test_only_workers_with_models_need_torch() -> None:
     """The driver and others start in a third of the time, with a third of the memory, without."""
-    steps = ("decode", "write", "prepare", "reduce_phase", "units")
+    steps = ("decode", "write", "prepare", "reduce_phase", "scheduling")
     imports = "; ".join(f"import sparc_dist.pipeline.{step}" for step in steps)
     program = f"import sys; {imports}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -20,7 +20,7 @@ from tests.support.command import COMMAND, outcome_hashes, sparc_dist
 from tests.support.running import go
 from tests.support.waiting import until
 
-KILLS = 10
+KILLS = 5
 SECONDS = 300
 
 

@@ -13,8 +13,9 @@ import yaml
 from sparc_dist.config import load_config
 from sparc_dist.report import write_report
 from sparc_dist.runner import run
-from sparc_dist.runs import Marker, Results, RunLayout
+from sparc_dist.runs import Results
 from tests.support.command import outcome_hashes, sparc_dist
+from tests.support.web import Web, web_server
 
 NINE = [f"tiny-{number}" for number in range(9)]
 
@@ -34,24 +35,32 @@ def all_equal(original: Path, folder: Path, names: list[str]) -> bool:
     return all(outcome_hashes(folder / "run", f"scenes/{name}") == expected for name in names)
 
 
-def looks(folder: Path, names: list[str]) -> int:
-    """How often the first shard's images were decoded: units that share a look tell the same
-    time of it, to the last digit.
-    """
-    data = RunLayout(str(folder / "run")).dataset("scenes")
-    markers = [Marker.read(data.unit(name), 0) for name in names]
-    return len({marker.seconds["decode"] for marker in markers if marker})
+def on_the_web(web: Web, original: Path, config: str) -> None:
+    """Makes a config read its images from a web server, which counts the reads."""
+    folder = Path(config).parent
+    lines = ["uri,image_id,labels"]
+    for line in (original / "manifest.csv").read_text().splitlines()[1:]:
+        path, name, labels = line.split(",")
+        web.files[f"/{name}"] = Path(path).read_bytes()
+        lines.append(f"{web.place}/{name},{name},{labels}")
+    (folder / "manifest.csv").write_text("\n".join([*lines, ""]))
+    raw = json.loads(Path(config).read_text())
+    raw["datasets"][0]["images"] = str(folder / "manifest.csv")
+    Path(config).write_text(json.dumps(raw))
 
 
 def test_nine_units_on_one_cpu_end_and_look_at_each_image_once(
     original: Path, tmp_path: Path
 ) -> None:
-    done = sparc_dist("run", several(original, tmp_path, NINE, cpus=1))
+    config = several(original, tmp_path, NINE, cpus=1)
+    with web_server() as web:
+        on_the_web(web, original, config)
+        done = sparc_dist("run", config)
+    assert web.asked["GET"] == 60
     assert done.returncode == 0, done.stderr
     assert all_equal(original, tmp_path, NINE)
     for name in NINE:
         assert f"scenes × {name}  scoring  60/60 images" in done.stderr
-    assert looks(tmp_path, NINE) == 1
 
 
 def test_groups_on_shares_of_gpus_change_no_byte(
@@ -61,11 +70,14 @@ def test_groups_on_shares_of_gpus_change_no_byte(
     # More is asked for than comes: one of the three scorers never starts, nobody waits for it.
     monkeypatch.setenv("RAY_ADDRESS", cluster)
     resources = {"backbones_per_scorer": 2, "gpus_per_scorer": 0.75, "gpus": 3}
-    outcome: Results = run(load_config(several(original, tmp_path, names, **resources)))
+    config = several(original, tmp_path, names, **resources)
+    with web_server() as web:
+        on_the_web(web, original, config)
+        outcome: Results = run(load_config(config))
+    assert web.asked["GET"] == 2 * 60  # two groups of backbones
     assert not outcome.failures
     assert list(outcome.metrics) == [("scenes", name) for name in names]
     assert all_equal(original, tmp_path, names)
-    assert looks(tmp_path, names) == 2
     # These GPUs are logical, and the metrics do not hide it.
     assert {metrics["device"] for metrics in outcome.metrics.values()} == {"cpu"}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparc_dist.backbones.counting import cost_of
+from sparc_dist.backbones import cost_of
 from sparc_dist.config import OPENAI, Config, ResourcesConfig, parse
 from sparc_dist.errors import UserError
 from sparc_dist.planning import GB, BackboneGroup, Capacity, plan, plan_scorers
