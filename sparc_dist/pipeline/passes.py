@@ -113,7 +113,7 @@ class Passes:
                 yield done[0]
         finally:
             if waiting:
-                # Only tasks that still run: cancelling one whose reply is on its way aborts the driver.
+                # Only running tasks: cancelling one whose reply is on its way aborts the driver.
                 for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[1]:
                     ray.cancel(reference)
 

@@ -29,7 +29,7 @@ class Table:
     def to_markdown(self) -> str:
         """Returns the table as Markdown, numbers right-aligned."""
         numeric = [
-            any(isinstance(row[i], int | float) for row in self.rows)
+            bool(self.rows) and not any(isinstance(row[i], str) for row in self.rows)
             for i in range(len(self.columns))
         ]
         lines = [

@@ -79,7 +79,7 @@ def test_fuse_without_labels_and_with_an_empty_class(tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", **arrays)
     done = sparc_dist("fuse", "--scores", tmp_path / "bare.npz", *prompts, "--out", tmp_path / "a")
     assert done.returncode == 0
-    assert "no mAP can be had" in done.stdout
+    assert "there is no mAP" in done.stdout
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["final.parquet", "fusion.json"]
     labels[:, 3] = 0
     np.savez(tmp_path / "empty.npz", **arrays, labels=labels)
@@ -175,7 +175,7 @@ def test_ctrl_c_leaves_a_state_that_can_be_resumed(
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=120)
     assert running.returncode == 130, said
-    assert "stopped; the same command goes on from here" in said
+    assert "stopped; run the same command again to resume" in said
     markers = list(first.parent.glob("*.json"))
     assert 0 < len(markers) < 30
     kept = {marker: marker.stat().st_mtime_ns for marker in markers}

@@ -25,6 +25,7 @@ class Web(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.headers: dict[str, str] = {}
         self.asked: Counter[str] = Counter()
+        self.paths: Counter[str] = Counter()
         self.broken, self.status = 0, 200
         self.half_way, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
@@ -39,6 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         web: Any = self.server
         web.asked[self.command] += 1
+        web.paths[self.path] += 1
         content = web.files.get(self.path.partition("?")[0])
         status = 404 if content is None else web.status
         body = content if content is not None and status == 200 else b""
