@@ -14,11 +14,13 @@ from threading import Event, Thread
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
+from sparc_dist.pipeline.environment import LOOPBACK_VARIABLE, configure_ray
 from sparc_dist.planning import Capacity
 from sparc_dist.storage import FORWARDED
 
@@ -38,12 +40,23 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
         if os.environ.get("RAY_ADDRESS"):
             _join(quiet)
         else:
+            _listen_on_loopback()
             # "local": never join a Ray that happens to run on this machine.
             ray.init("local", num_cpus=resources.cpus, include_dashboard=False, **quiet)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _listen_on_loopback() -> None:
+    """Makes the Ray that is started here listen on loopback only.
+
+    Ray reads the variable when it is imported, which may have been before ``configure_ray``.
+    """
+    configure_ray()
+    if os.environ[LOOPBACK_VARIABLE] == "0":
+        ray_constants.ENABLE_RAY_CLUSTER = False
 
 
 def _join(quiet: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ _SETTINGS = {
     # By default Ray retries a task that ran out of memory without end.
     "RAY_task_oom_retries": "3",
 }
-#: Makes Ray take 127.0.0.1 as the node's address, on any system whatever the name says.
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+#: Set to 0, it makes Ray take 127.0.0.1 as the node's address, on any system despite its name.
+LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 def configure_ray() -> None:
@@ -25,6 +25,6 @@ def configure_ray() -> None:
     Call it before the first import of ``ray``, which reads some of them then. A Ray that is
     started here, and not joined, listens on loopback only.
     """
-    own = _SETTINGS if os.environ.get("RAY_ADDRESS") else _SETTINGS | _LOOPBACK
+    own = _SETTINGS if os.environ.get("RAY_ADDRESS") else _SETTINGS | {LOOPBACK_VARIABLE: "0"}
     for name, value in own.items():
         os.environ.setdefault(name, value)

@@ -185,5 +185,5 @@ def test_a_machine_without_memory_ends_the_run_with_a_sentence(begun: Path) -> N
     scarce = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50"}
     done = sparc_dist("run", begun / "config.yaml", env=scarce)
     assert done.returncode == 1
-    assert "A machine ran out of memory, again and again; lower resources.scorers" in done.stdout
+    assert "A machine ran out of memory repeatedly; lower resources.scorers" in done.stdout
     assert "OOM" not in done.stdout + done.stderr

@@ -136,7 +136,7 @@ def test_nine_backbones_as_a_job(head: Head, original: Path) -> None:
 def test_the_short_form_where_the_head_was_started_in_the_projects_folder(head: Head) -> None:
     done = head.submit("jobs/run_all.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "The run was finished before; nothing was missing." in done.stdout
+    assert "The run was already finished; nothing was missing." in done.stdout
 
 
 def test_without_the_token_no_job_is_taken(head: Head) -> None:
