@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
+
+# Read when NumPy and torch are imported: the tests run in several processes on few cores.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,12 +33,19 @@ FEW = ["cat", "dog", "car", "pizza", "sofa"]
 QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that use the Ray or the S3 server of this file."""
+    """Marks the tests that use the Ray or the S3 server of this file, and groups all tests.
+
+    A group runs in one process of pytest-xdist. The tests of Ray are one group, so that there is
+    one Ray; any other file is a group, so that its fixtures are made once.
+    """
     for item in items:
         for fixture, mark in (("cluster", "ray"), ("s3", "s3")):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+        shared = item.get_closest_marker("ray") or item.get_closest_marker("s3")
+        item.add_marker(pytest.mark.xdist_group("ray" if shared else str(item.path)))
 
 
 @pytest.fixture(scope="session")

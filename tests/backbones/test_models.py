@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 from sparc_dist.backbones.models import Backbone, Scorer
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
-from sparc_dist.prompts import PromptBank, all_pairs
+from sparc_dist.prompts import PromptBank, TextEmbeddings, all_pairs
 from tests.support.openai_form import write_openai_form
 
 CLASSES = ("cat", "potted plant", "bus")
@@ -123,7 +124,8 @@ def test_weights_that_are_not_numbers_are_an_error(checkpoint: Path, tmp_path: P
     torch.save(state, tmp_path / "nan.pt")
     config = BackboneConfig(name="b", model=SMALL, weights=str(tmp_path / "nan.pt"))
     backbone = Backbone(config)
-    scorer = Scorer(backbone, backbone.embed(PromptBank(CLASSES, ())))
+    rows = backbone.encode_texts(["a cat"]).numpy()
+    scorer = Scorer(backbone, TextEmbeddings(rows, rows, rows))
     with pytest.raises(UserError, match=r"Backbone b: .* not numbers; its weights are damaged"):
         scorer.score(noise(2, backbone.image_size), 2)
 
@@ -142,6 +144,7 @@ def openai_form(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_openai_form(model, tmp_path_factory.mktemp("openai") / "RN50.pt")
 
 
+@cache
 def resnet(weights: Path, image_size: int | None = None) -> Backbone:
     config = BackboneConfig(
         name="r", model="RN50-quickgelu", weights=str(weights), image_size=image_size
@@ -247,16 +250,17 @@ def test_openais_archive_with_a_model_without_quickgelu_is_an_error(openai_form:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_lower_precision_gives_float32_scores_near_those_of_float32(precision: str) -> None:
+def test_a_lower_precision_gives_float32_scores_near_those_of_float32(
+    tiny: Backbone, precision: str
+) -> None:
     config = BackboneConfig.model_validate(
         {"name": "half", "model": "sparc-tiny", "precision": precision}
     )
-    half, full = Backbone(config), Backbone(BackboneConfig(name="tiny", model="sparc-tiny"))
-    bank = PromptBank(CLASSES, ())
+    half, texts = Backbone(config), tiny.embed(PromptBank(CLASSES, ()))
     pixels = noise(4, half.image_size)
-    scorer = Scorer(half, half.embed(bank))
+    scorer = Scorer(half, texts)
     scores, embedding = scorer.score(pixels, 2)
-    exact, _ = Scorer(full, full.embed(bank)).score(pixels, 2)
+    exact, _ = Scorer(tiny, texts).score(pixels, 2)
     assert scores.singleton.dtype == embedding.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-6)
     difference = scorer.difference(pixels, 2)
@@ -265,4 +269,4 @@ def test_a_lower_precision_gives_float32_scores_near_those_of_float32(precision:
     assert difference["largest_difference"] == pytest.approx(np.max(found), abs=1e-6)
     assert difference["mean_difference"] == pytest.approx(np.mean(found), abs=1e-6)
     assert difference["largest_difference"] > 0
-    assert Scorer(full, full.embed(bank)).difference(pixels, 2) is None
+    assert Scorer(tiny, texts).difference(pixels, 2) is None

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from sparc_dist.errors import UserError, explain
@@ -9,6 +10,7 @@ from sparc_dist.pipeline.cluster import scaled_capacity
 from sparc_dist.planning import GB, Capacity
 
 
+@pytest.mark.ray
 def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
     program = (
         "import os\n"

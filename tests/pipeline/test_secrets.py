@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import sparc_dist
 from tests.support.s3 import S3Server
 
@@ -43,6 +45,7 @@ with cluster(ResourcesConfig(cpus=1)):
 """
 
 
+@pytest.mark.ray
 def test_a_ray_of_our_own_asks_for_a_token_and_listens_on_loopback_only() -> None:
     mark = uuid.uuid4().hex
     # Without what the tests' own Ray has set: as a user's shell is.
