@@ -26,7 +26,7 @@ from sparc_dist.config import (
     ResourcesConfig,
     parse,
 )
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method
 from sparc_dist.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.backbones.hub import create_tokenizer
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import TINY, BackboneConfig
-from sparc_dist.core.debias import Scores
+from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank, TextEmbeddings
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import ResourcesConfig
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method, Scores
 from sparc_dist.core.reference import reference_sparc
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.pipeline.cluster import capacity, cluster

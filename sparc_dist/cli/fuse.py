@@ -41,7 +41,7 @@ def add_parser(group: Any) -> None:
 
 def fuse(options: Namespace) -> int:
     """Fuses score matrices."""
-    from sparc_dist.core.fusion import Method
+    from sparc_dist.core import Method
     from sparc_dist.external_scores import fuse, read_authors, read_npz
 
     npz = (options.scores, options.prompts)

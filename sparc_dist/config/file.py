@@ -122,7 +122,7 @@ def _with_weights_at(
 
 
 def _problem_line(problem: dict[str, Any]) -> str:
-    """Returns a sentence about a pydantic error: the field, what is wrong and what to do."""
+    """Returns one line about a pydantic error: the field, what is wrong and what to do."""
     field = ".".join(map(_key, problem["loc"])) or "config"
     # pydantic reports unknown keys of a dataclass, as `method:` is, with the second type.
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -15,7 +15,7 @@ from pydantic import (
 
 from sparc_dist.config.class_names import check_classes
 from sparc_dist.config.presets import DATASET_KINDS, OPENAI, SIMULATED, TINY
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method
 from sparc_dist.storage import is_remote, without_secrets
 
 #: Names become folders of the run, so they must be plain.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from sparc_dist.core.average_precision import mean_average_precision
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method, mean_average_precision
 from sparc_dist.core.variants import DEBIASED, SPARC, STORED, ZSCLIP, Variant
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars, lines, new_figure

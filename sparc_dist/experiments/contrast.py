@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Fusion, merge
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats, Fusion, Scores, merge
 from sparc_dist.pipeline.passes import ShardGroup, remote, total
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.waiting import get_with_timeout

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method
 from sparc_dist.errors import UserError
 from sparc_dist.experiments import paper
 from sparc_dist.runs import Results, RunLayout, UnitKey, read_record

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.config import BackboneConfig, DatasetConfig
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats
 from sparc_dist.errors import UserError
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars
@@ -27,8 +27,7 @@ from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.prompts import PromptBank, pair_prompt
 from sparc_dist.runs import UnitKey, UnitShards
 from sparc_dist.runs.tables import Cell, Table
-from sparc_dist.theory.noise_cells import Balance, CellCounts, CellSums, Pairs
-from sparc_dist.theory.noise_model import NoiseFit, fit
+from sparc_dist.theory import Balance, CellCounts, CellSums, NoiseFit, Pairs, fit
 
 #: The values shown for a fit: keys as in paper.json, and titles.
 FVU = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sparc_dist.core.average_precision import mean_average_precision
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method, mean_average_precision
 from sparc_dist.core.variants import STORED, ZSCLIP, Variant, Variants
 from sparc_dist.experiments import paper
 from sparc_dist.experiments.figures import bars

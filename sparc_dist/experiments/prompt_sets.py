@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from sparc_dist.config import PairTemplate
-from sparc_dist.core.order_statistics import Mentions, mentions_of
+from sparc_dist.core import Mentions, mentions_of
 from sparc_dist.core.variants import STORED
 from sparc_dist.prompts import (
     CompoundPrompt,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.config import SIMULATED
-from sparc_dist.core.debias import Scores
+from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import MethodName, PlugIn, none_found, prepared, read_plug_in
 from sparc_dist.pipeline.cluster import capacity

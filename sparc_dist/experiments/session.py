@@ -1,4 +1,4 @@
-"""The experiment session: gives experiments access to a run's units on Ray.
+"""The experiment session: a run's units on Ray, for all experiments of a command.
 
 It opens a cluster when the first experiment needs one, and shares work between experiments.
 """

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.average_precision import Positives, Reached, average_precision
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats, Positives, Reached, Scores
+from sparc_dist.core.average_precision import average_precision
 from sparc_dist.core.variants import Each, Variant, Variants
 from sparc_dist.datasets import chunks
 from sparc_dist.experiments.score_view import ScoreView

@@ -9,16 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.core.average_precision import (
-    EmptyClass,
-    Positives,
-    Reached,
-    average_precision,
-    summarise,
-)
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import EmptyClass, Method, Positives, Reached, Scores, fit, summarise
+from sparc_dist.core.average_precision import average_precision
 from sparc_dist.external_scores.matrices import Matrices
 from sparc_dist.runs import METHODS
 from sparc_dist.runs.fusion_file import write_fusion

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.config import check_classes, letters
-from sparc_dist.core.debias import Scores
+from sparc_dist.core import Scores
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.external_scores.plain_pickle import load_plain
 from sparc_dist.prompts import ClassMatcher, CompoundPrompt, PromptBank

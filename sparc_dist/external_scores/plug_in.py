@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist.config import letters
-from sparc_dist.core.debias import ImageDebias
+from sparc_dist.core import ImageDebias
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.external_scores.matrices import (
     ALIASES,

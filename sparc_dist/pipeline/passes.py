@@ -26,11 +26,11 @@ class Watch(Protocol):
     """Follows the progress of passes."""
 
     def start(self, stage: str, images: int, done: int = 0) -> None:
-        """A pass over ``images`` images begins, ``done`` of which were done earlier."""
+        """Starts a pass over ``images`` images, of which ``done`` were done earlier."""
         ...
 
     def advance(self, stage: str, images: int) -> None:
-        """So many more images of a pass are done."""
+        """Counts ``images`` more of a pass as done."""
         ...
 
 

@@ -16,15 +16,19 @@ import numpy as np
 import ray
 
 from sparc_dist import storage
-from sparc_dist.core.average_precision import (
+from sparc_dist.core import (
     EmptyClass,
+    Fusion,
+    Method,
     Positives,
+    PromptState,
+    RankState,
     Reached,
-    average_precision,
+    finish,
+    needs_ranks,
     summarise,
 )
-from sparc_dist.core.fusion import Fusion, Method
-from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
+from sparc_dist.core.average_precision import average_precision
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, remote, total
 from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.prompts import PromptBank

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparc_dist.core.debias import Scores
+from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.runs import Provenance, UnitLayout

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparc_dist.core.order_statistics import Mentions, mentions_of
+from sparc_dist.core import Mentions, mentions_of
 from sparc_dist.prompts.compound import CompoundPrompt
 from sparc_dist.prompts.matching import ClassMatcher
 

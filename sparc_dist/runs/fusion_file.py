@@ -8,8 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from sparc_dist import storage
-from sparc_dist.core.fusion import Fusion, Method
-from sparc_dist.core.moments import Moments
+from sparc_dist.core import Fusion, Method, Moments
 
 
 def write_fusion(url: str, fusion: Fusion, classes: Sequence[str], prompts_sha256: str) -> None:

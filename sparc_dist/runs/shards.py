@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core.debias import Scores
+from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 from sparc_dist.runs.markers import Marker, Provenance

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from sparc_dist import storage
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.sparc import needs_ranks
+from sparc_dist.core import Method, needs_ranks
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import READERS, MarkerSummary
 from sparc_dist.runs.record import read_record

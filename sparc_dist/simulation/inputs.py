@@ -17,7 +17,7 @@ import yaml
 
 from sparc_dist import storage
 from sparc_dist.config import SIMULATED, DatasetConfig, check_classes
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats
 from sparc_dist.datasets import SCHEMA, Manifest
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import Cooccurrence

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats, Scores
 
 Labels = NDArray[np.bool_]
 

@@ -16,7 +16,7 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.moments import ROUNDING, Floats
+from sparc_dist.core import ROUNDING, Floats
 
 CELLS = 4
 

@@ -17,7 +17,7 @@ from operator import add, attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats
 from sparc_dist.theory.noise_cells import Balance, CellCounts, CellSums, Pairs
 from sparc_dist.theory.noise_tables import ClassTerms, Model, Quadratic, first_table, models
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from sparc_dist.core.moments import Floats
+from sparc_dist.core import Floats
 from sparc_dist.theory.noise_cells import CELLS, Balance, CellSums
 
 #: Whether the first and the second class of a prompt are present in each cell.

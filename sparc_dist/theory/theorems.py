@@ -18,7 +18,7 @@ from math import floor, inf, isclose, log
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sparc_dist.core.moments import Floats, Moments
+from sparc_dist.core import Floats, Moments
 
 #: Whether class 0 is seen in the (positive, negative) image: the order of ``Setting.pi``.
 SEEN = ((0, 0), (1, 1), (0, 1), (1, 0))

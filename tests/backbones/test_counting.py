@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from sparc_dist.backbones import Cost
-from sparc_dist.backbones.cost import _known_costs, cost_key, cost_of
+from sparc_dist.backbones import Cost, cost_of
+from sparc_dist.backbones.cost import _known_costs, cost_key
 from sparc_dist.backbones.counting import HUB_TEXT_TOWERS, count_cost
 from sparc_dist.config import OPENAI, TINY, BackboneConfig
 from sparc_dist.errors import UserError

@@ -4,13 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from sparc_dist.core.average_precision import (
-    Positives,
-    Reached,
-    average_precision,
-    mean_average_precision,
-    summarise,
-)
+from sparc_dist.core import Positives, Reached, mean_average_precision, summarise
+from sparc_dist.core.average_precision import average_precision
 from tests.support.cases import ap
 
 

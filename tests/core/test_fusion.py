@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from sparc_dist.core.fusion import Method, max_variance_weights, rank_weights
-from sparc_dist.core.moments import Scatter
+from sparc_dist.core import Method, Scatter
+from sparc_dist.core.fusion import max_variance_weights, rank_weights
 
 
 def along(direction: list[float]) -> Scatter:

@@ -3,14 +3,8 @@
 import numpy as np
 import pytest
 
-from sparc_dist.core.average_precision import (
-    Positives,
-    Reached,
-    average_precision,
-    mean_average_precision,
-)
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import Method, Positives, Reached, fit, mean_average_precision
+from sparc_dist.core.average_precision import average_precision
 from tests.support.cases import cut, golden
 
 

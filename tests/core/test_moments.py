@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparc_dist.core.moments import Moments, Scatter
+from sparc_dist.core import Moments, Scatter
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.data())

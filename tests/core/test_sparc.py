@@ -6,11 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Fusion, Method
-from sparc_dist.core.order_statistics import mentions_of
+from sparc_dist.core import Fusion, Method, Scores, fit, mentions_of
 from sparc_dist.core.reference import reference_sparc
-from sparc_dist.core.sparc import fit
 from tests.support.cases import cut, made_up
 
 SEEDS = st.integers(0, 2**32 - 1)

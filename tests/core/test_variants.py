@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.order_statistics import Mentions
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import Mentions, Method, Scores, fit
 from sparc_dist.core.variants import DEBIASED, SPARC, STORED, ZSCLIP, Each, Variant, Variants
 from tests.support.cases import ap, cut, golden
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import Method, fit
 from sparc_dist.experiments.contrast import COLUMNS, Contrast
 from tests.support.cases import golden
 from tests.support.strategies import bounded

@@ -16,10 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.order_statistics import mentions_of
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import Method, Scores, fit, mentions_of
 from sparc_dist.datasets.voc2007 import CLASSES as VOC
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import PlugIn, none_found, prepared, read_authors, read_plug_in

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import ray
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
+from sparc_dist.core import Method, Scores
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import read_npz

@@ -17,9 +17,7 @@ import ray
 from sparc_dist import storage
 from sparc_dist.backbones.models import Backbone, Scorer
 from sparc_dist.config import load_config
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import Method, Scores, fit
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import decode
 from sparc_dist.pipeline.embed import embed_prompts

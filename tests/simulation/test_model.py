@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import Method
-from sparc_dist.core.order_statistics import mentions_of
-from sparc_dist.core.sparc import fit
+from sparc_dist.core import Method, Scores, fit, mentions_of
 from sparc_dist.prompts import Cooccurrence, from_cooccurrence
 from sparc_dist.simulation import Noise, ScoreModel
 from sparc_dist.simulation.model import (

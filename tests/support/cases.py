@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.average_precision import Positives, Reached, average_precision
-from sparc_dist.core.debias import Scores
-from sparc_dist.core.order_statistics import Mentions, mentions_of
+from sparc_dist.core import Mentions, Positives, Reached, Scores, mentions_of
+from sparc_dist.core.average_precision import average_precision
 from sparc_dist.prompts import ClassMatcher
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import check_grad, minimize
 
-from sparc_dist.theory.noise_cells import Balance, CellCounts, CellSums, Pairs
-from sparc_dist.theory.noise_model import NoiseFit, Rounds, Search, fit_noise_models
+from sparc_dist.theory import Balance, CellCounts, CellSums, NoiseFit, Pairs
+from sparc_dist.theory.noise_model import Rounds, Search, fit_noise_models
 from sparc_dist.theory.noise_tables import ClassTerms, Quadratic, first_table, models
 from tests.support.strategies import bounded
 
