@@ -142,7 +142,7 @@ def test_a_run_has_exactly_one_row_per_file(
     named = [f"below/and below/named/{name}" for name in TEXTS]
     assert set(named) <= set(scored)
     notes = storage.read_json(str(tmp_path / "run" / "scenes" / "dataset.json"))["notes"]
-    assert notes == ["2 file names are not UTF-8; rename the files to have them scored."]
+    assert notes == ["2 file names are not UTF-8; rename the files to score them."]
 
 
 @pytest.fixture
