@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import settings
 
 from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.demo.objects import CLASSES
@@ -24,6 +25,9 @@ from sparc_dist.pipeline import configure_ray
 from tests.support.running import go
 from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
+# A busy machine must not fail a test: no example has a time limit.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 configure_ray()  # before any test imports Ray
 configure_torch()  # before any test computes with torch
 
