@@ -1,4 +1,4 @@
-"""One real Ray for the whole test run, and small inputs of every kind."""
+"""One real Ray for each process of the test run, and small inputs of every kind."""
 
 from __future__ import annotations
 
@@ -37,19 +37,11 @@ FEW = ["cat", "dog", "car", "pizza", "sofa"]
 QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that use the Ray or the S3 server of this file, and groups all tests.
-
-    A group runs in one process of pytest-xdist. The tests of Ray are one group, so that there is
-    one Ray; any other file is a group, so that its fixtures are made once.
-    """
-    for item in items:
-        for fixture, mark in (("cluster", "ray"), ("s3", "s3")):
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(mark)
-        shared = item.get_closest_marker("ray") or item.get_closest_marker("s3")
-        item.add_marker(pytest.mark.xdist_group("ray" if shared else str(item.path)))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the tests that use the Ray or the S3 server of this file."""
+    for fixture, mark in (("cluster", "ray"), ("s3", "s3")):
+        if fixture in getattr(item, "fixturenames", ()):
+            item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")
