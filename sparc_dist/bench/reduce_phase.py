@@ -24,18 +24,6 @@ from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.runs import Provenance, RunLayout, UnitShards
 from sparc_dist.runs.shards import matrix, scores_table, write_shard
 
-
-class _Silent:
-    """Progress that is not shown: a benchmark prints only its result."""
-
-    def start(self, stage: str, images: int, done: int = 0) -> None:
-        pass
-
-    def advance(self, stage: str, images: int) -> None:
-        pass
-
-
-SILENT = _Silent()
 SHARD = 256
 LIMIT = 600.0  # seconds without progress
 
@@ -117,4 +105,15 @@ def _images(count: int) -> Iterator[pa.Table]:
 
 
 def _reduce(phase: ReducePhase) -> None:
-    get_with_timeout(phase.score(phase.fit(SILENT), SILENT), LIMIT, "The reduce")
+    silent = _Silent()
+    get_with_timeout(phase.score(phase.fit(silent), silent), LIMIT, "The reduce")
+
+
+class _Silent:
+    """Progress that is not shown: a benchmark prints only its result."""
+
+    def start(self, stage: str, images: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, stage: str, images: int) -> None:
+        pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from sparc_dist.config import Config
 from sparc_dist.runs import Phase, Results, RunLayout
@@ -45,7 +45,7 @@ def print_report(root: str, results: Results) -> None:
     print(f"Open {RunLayout(root).report}/index.html")
 
 
-def print_failures(failures: dict[UnitKey, str], file: object = None) -> None:
+def print_failures(failures: dict[UnitKey, str], file: TextIO | None = None) -> None:
     """Prints one line for each failed unit."""
     for (dataset, backbone), reason in failures.items():
-        print(f"{dataset} × {backbone} failed: {reason}", file=file)  # type: ignore[call-overload]
+        print(f"{dataset} × {backbone} failed: {reason}", file=file)

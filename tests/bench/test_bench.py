@@ -10,6 +10,8 @@ import pytest
 
 from sparc_dist.cli import main
 
+pytestmark = pytest.mark.slow  # each starts models or Ray several times
+
 
 @pytest.fixture
 def bench(capsys: pytest.CaptureFixture[str]) -> Bench:

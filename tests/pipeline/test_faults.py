@@ -20,6 +20,8 @@ from tests.support.command import COMMAND, outcome_hashes, sparc_dist
 from tests.support.running import go
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow  # each starts models or Ray several times
+
 KILLS = 5
 SECONDS = 300
 

@@ -21,6 +21,8 @@ import yaml
 from tests.support.command import outcome_hashes
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow  # each starts models or Ray several times
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 NINE = [f"tiny-{number}" for number in range(9)]

@@ -25,6 +25,8 @@ from tests.support.s3 import (
     read_only,
 )
 
+pytestmark = pytest.mark.slow  # each starts models or Ray several times
+
 WriteConfig = Callable[..., str]
 #: Few classes, so that there are few bytes and many requests.
 SCENES: dict[str, Any] = {

@@ -17,6 +17,8 @@ from sparc_dist.runs import Results
 from tests.support.command import outcome_hashes, sparc_dist
 from tests.support.web import Web, web_server
 
+pytestmark = pytest.mark.slow  # each starts models or Ray several times
+
 NINE = [f"tiny-{number}" for number in range(9)]
 
 

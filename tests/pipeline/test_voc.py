@@ -13,6 +13,8 @@ from sparc_dist.report import write_report
 from sparc_dist.runner import run
 from tests.support.openai_form import write_openai_form
 
+pytestmark = pytest.mark.slow  # each starts models or Ray several times
+
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2007"
 
 
