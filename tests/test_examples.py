@@ -121,7 +121,7 @@ def test_pets_are_planned(
         write(tmp_path / f"photos/{index}.jpg")
     assert main(["plan", here("pets.yaml"), *CLUSTER]) == 0
     told = capsys.readouterr().out
-    assert "pets: 3 images, 3 classes, 3 compound prompts" in told
+    assert "pets: 3 images, 3 classes, 77 background classes, 234 compound prompts" in told
     assert re.search(r"pets × ViT-B-32 +224 ", told)
 
 
@@ -146,7 +146,10 @@ def test_a_manifest_in_s3_is_planned_and_its_prompts_are_built(
     write_street(tmp_path / "street")
     config = here("manifest-s3.yaml", ("http://localhost:8000", model.url))
     assert main(["plan", config, *CLUSTER]) == 0
-    assert "street: 4 images, 3 classes, 1 compound prompt" in capsys.readouterr().out
+    assert (
+        "street: 4 images, 3 classes, 77 background classes, 232 compound prompts"
+        in capsys.readouterr().out
+    )
     assert not model.questions
     assert main(["prompts", config, "--show"]) == 0
     told = capsys.readouterr().out

@@ -261,7 +261,7 @@ def test_a_parquet_of_any_types_is_rows_or_an_error(
 def bank(config: DatasetConfig, folder: Path) -> PromptBank | None:
     """Returns the bank, or None after a clear error; checks that it can be stored."""
     try:
-        found, notes = dataset_bank(config, DatasetLayout(str(folder / "run")))
+        found, notes = dataset_bank(config, DatasetLayout(str(folder / "run")), ("boat", "zebra"))
     except UserError as error:
         check_clear(error, folder)
         return None
@@ -269,7 +269,8 @@ def bank(config: DatasetConfig, folder: Path) -> PromptBank | None:
     assert all("\n" not in note for note in notes)
     for prompt in found.compound:
         assert prompt.class_ids
-        assert max(prompt.class_ids) < len(found.classes)
+        assert min(prompt.class_ids) < len(found.classes)
+        assert max(prompt.class_ids) < len(found.columns)
     return found
 
 

@@ -85,6 +85,7 @@ def test_importing_every_module_changes_nothing_in_the_process() -> None:
         ("sparc_dist.cli", "torch open_clip ray PIL matplotlib"),
         ("sparc_dist.runner", "torch open_clip ray PIL matplotlib"),
         ("sparc_dist.runs", "torch ray PIL"),
+        ("sparc_dist.backbones", "torch open_clip ray PIL"),
         ("sparc_dist.config", "torch ray PIL pyarrow.dataset"),
         ("sparc_dist.core", "torch ray PIL pyarrow fsspec"),
         ("sparc_dist.pipeline", "torch ray PIL"),

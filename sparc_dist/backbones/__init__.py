@@ -6,5 +6,6 @@ bundled model is ``tiny``. Does not: Ray. Uses: ``prompts``, ``config``, ``stora
 """
 
 from sparc_dist.backbones.cost import Cost, Costs, cost_of, known_cost
+from sparc_dist.backbones.vocabulary import vocabulary_for
 
-__all__ = ["Cost", "Costs", "cost_of", "known_cost"]
+__all__ = ["Cost", "Costs", "cost_of", "known_cost", "vocabulary_for"]

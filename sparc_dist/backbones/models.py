@@ -100,13 +100,13 @@ class Backbone:
     def embed(self, bank: PromptBank) -> TextEmbeddings:
         """Returns the embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
         templates = open_clip.OPENAI_IMAGENET_TEMPLATES
-        texts = [template(name) for name in bank.classes for template in templates]
-        parts = [texts, bank.classes, [prompt.text for prompt in bank.compound]]
+        texts = [template(name) for name in bank.columns for template in templates]
+        parts = [texts, bank.columns, [prompt.text for prompt in bank.compound]]
         encoded = [self.encode_texts(part) for part in parts]
         # A part without texts has width 0; take the width from the others.
         width = max(part.shape[1] for part in encoded)
         ensemble, auxiliary, compound = (part.reshape(-1, width) for part in encoded)
-        ensemble = ensemble.view(len(bank.classes), len(templates), width)
+        ensemble = ensemble.view(len(bank.columns), len(templates), width)
         singleton = torch.nn.functional.normalize(ensemble.mean(dim=1), dim=-1)
         return TextEmbeddings(*(part.cpu().numpy() for part in (singleton, auxiliary, compound)))
 

@@ -91,7 +91,7 @@ def _store(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
         write_shard(unit, shard, table, [], Provenance("", bank.sha256, "", "cpu")).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, len(bank.classes), len(bank.compound))
-    return ReducePhase(shards, bank, Method(), sizes, "measured", LIMIT)
+    return ReducePhase(shards, bank, Method(), "sparc", sizes, "measured", LIMIT)
 
 
 def _sparc(phase: ReducePhase, shard: int) -> NDArray[np.float32]:

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from sparc_dist import __version__
 from sparc_dist.cli import (
+    ask,
     backbones,
     bench,
     datasets,
+    decide,
     demo,
     experiment,
     fuse,
@@ -35,6 +37,8 @@ COMMANDS = (
     plan,
     status,
     report,
+    decide,
+    ask,
     datasets,
     prompts,
     backbones,

@@ -6,8 +6,8 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.options import new_command
+from sparc_dist.core import METHODS
 from sparc_dist.errors import UserError
-from sparc_dist.runs import METHODS
 
 TEXT = """\
 Takes singleton, auxiliary and compound scores and writes DIR/final.parquet, DIR/fusion.json

@@ -9,14 +9,15 @@ from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.cli.finish import run_to_end
-from sparc_dist.cli.options import add_overwrite, new_command, positive_int
+from sparc_dist.cli.options import add_overwrite, new_command
 from sparc_dist.config import TINY, Config, parse, resolve
 from sparc_dist.runs import NO_LABELS
 
 TEXT = """\
-Scores every image below FOLDER against all pairs of the classes, prints the likeliest classes of
-the first images and writes those of all images to DIR/labels.csv. A score is in standard deviations
-over the images of the folder: it ranks images and classes, and is not a probability.
+Says which of the classes each image below FOLDER contains, with a probability. Prints the first
+images and writes all of them to DIR/labels.csv: image_id, class, probability, present, score, rank.
+The probabilities come from a model of the scores, not from labels; docs/answers.md says what they
+mean and what to do where they are wrong.
 
 example:
   sparc-dist label photos --classes "cat,dog,sofa"
@@ -43,16 +44,13 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--out", default="sparc-labels", metavar="DIR", help="(default: %(default)s)"
     )
-    parser.add_argument(
-        "--top", type=positive_int, default=3, metavar="K", help="classes per image (default: 3)"
-    )
     add_overwrite(parser)
 
 
 def label(options: Namespace) -> int:
     """Labels the images of a folder."""
     from sparc_dist.report import write_report
-    from sparc_dist.report.labels import top_classes, write_labels
+    from sparc_dist.report.labels import image_labels, write_labels
 
     done = run_to_end(_config(options), options.overwrite)
     root, results = done.layout.root, write_report(done.layout.root)
@@ -60,9 +58,9 @@ def label(options: Namespace) -> int:
         print("\n".join(results.remarks()), file=sys.stderr)
         return 1
     url = storage.join(root, "labels.csv")
-    first, count = write_labels(top_classes(root, "images", "model", options.top), url, SHOWN)
-    for image_id, best in first:
-        print(f"{image_id}: " + ", ".join(f"{name} {score:+.1f}" for name, score in best))
+    first, count = write_labels(image_labels(root, "images", "model"), url, SHOWN)
+    for image in first:
+        print(_grey(image.line()) if not image.classes[0].present else image.line())
     if count > SHOWN:
         print(f"… and {count - SHOWN:,} more")
     for remark in results.remarks():
@@ -70,6 +68,11 @@ def label(options: Namespace) -> int:
             print(remark)
     print(f"The classes of all {count:,} images are in {url}")
     return 1 if done.failures else 0
+
+
+def _grey(line: str) -> str:
+    """Returns a line in grey on a terminal."""
+    return f"\x1b[90m{line}\x1b[0m" if sys.stdout.isatty() else line
 
 
 def _config(options: Namespace) -> Config:

@@ -42,6 +42,13 @@ def add_config(parser: Any) -> None:
     )
 
 
+def add_unit(parser: Any) -> None:
+    """Adds a finished run, and which of its units."""
+    parser.add_argument("run", metavar="RUN", help="the run's `output`: a folder or its URL")
+    for what in ("dataset", "backbone"):
+        parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
+
+
 def add_overwrite(parser: Any) -> None:
     """Adds the option to replace an earlier run."""
     parser.add_argument(

@@ -50,7 +50,7 @@ def add_parser(group: Any) -> None:
 
 def plan(options: Namespace) -> int:
     """Prints the plan of a config."""
-    from sparc_dist.backbones import cost_of
+    from sparc_dist.backbones import cost_of, vocabulary_for
     from sparc_dist.datasets import size_of
     from sparc_dist.planning import estimate, estimate_text, plan, sizes_text
 
@@ -63,7 +63,10 @@ def plan(options: Namespace) -> int:
     }
     groups = plan(config, costs, capacity)
     layout = RunLayout(config.output)
-    sizes = {data.name: size_of(data, layout.dataset(data.name)) for data in config.datasets}
+    vocabulary = vocabulary_for(config.backbones)
+    sizes = {
+        data.name: size_of(data, layout.dataset(data.name), vocabulary) for data in config.datasets
+    }
     speeds = Speeds(options.tflops, options.half_tflops, options.core_gflops, options.decodes)
     print(sizes_text(sizes))
     estimates = [estimate(group, sizes[group.dataset], capacity, speeds) for group in groups]

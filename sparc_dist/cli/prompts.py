@@ -12,7 +12,8 @@ from sparc_dist.runs import RunLayout
 
 TEXT = """\
 Builds the prompt bank of every data set of CONFIG, writes it to the run's DATASET/prompts.parquet
-and prints how many prompts of each kind and origin there are and how many mention each class.
+and prints how many background classes and prompts of each kind and origin there are, and how many
+prompts mention each class.
 No image is read and no model is loaded.
 """
 
@@ -21,18 +22,22 @@ def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "prompts", prompts, "build and show the prompts", TEXT)
     add_config(parser)
-    parser.add_argument("--show", action="store_true", help="print every compound prompt")
+    parser.add_argument(
+        "--show", action="store_true", help="print background classes and compound prompts"
+    )
 
 
 def prompts(options: Namespace) -> int:
     """Builds the prompt banks of a config."""
+    from sparc_dist.backbones import vocabulary_for
     from sparc_dist.datasets import dataset_bank
     from sparc_dist.prompts import summary
 
     config = load_config(find_config(options.config))
+    vocabulary = vocabulary_for(config.backbones)
     for dataset in config.datasets:
         layout = RunLayout(config.output).dataset(dataset.name)
-        bank, notes = dataset_bank(dataset, layout)
+        bank, notes = dataset_bank(dataset, layout, vocabulary)
         written = f"written to {layout.prompts}"
         if storage.read_if_exists(layout.marker) is not None:
             written = f"not written: {layout.prompts} belongs to a run that has begun"
@@ -40,6 +45,7 @@ def prompts(options: Namespace) -> int:
             storage.write_table(layout.prompts, bank.to_table())
         print(f"{dataset.name}\n{summary(bank)}")
         if options.show:
+            print(f"background: {', '.join(bank.background) or 'none'}")
             print("\n".join(f"  {prompt.text}" for prompt in bank.compound))
         print("\n".join([*notes, written, ""]))
     return 0

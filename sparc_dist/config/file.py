@@ -95,6 +95,8 @@ def resolve(config: Config, base: str) -> Config:
         update: dict[str, Any] = {"images": absolute(dataset.images), "prompts": prompts}
         if isinstance(dataset.classes, str):
             update["classes"] = absolute(dataset.classes)
+        if dataset.background_file is not None:
+            update["background"] = absolute(dataset.background_file)
         datasets.append(dataset.model_copy(update=update))
     folder = None if config.weights_folder is None else absolute(config.weights_folder)
     backbones = [_with_weights_at(absolute, backbone, folder) for backbone in config.backbones]

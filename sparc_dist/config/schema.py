@@ -133,6 +133,10 @@ class DatasetConfig(Section):
     images: a table, a folder or tar files, as the kind requires.
     classes: a list of class names, or a text file with one name per line; the official data sets
     have their own.
+    background: names that are scored like classes and never reported, which few classes need:
+    ``auto`` (as many as make 80 columns, if there are fewer than 40 classes), ``none``, a list of
+    names, or a text file with one name per line; by default ``none`` for official data sets and
+    ``auto`` for others.
     prompts: where the compound prompts come from; by default the source is ``training`` for
     official data sets and ``all-pairs`` for others.
     resnet_size: the side of the square input of ResNet backbones, in pixels; by default the
@@ -143,19 +147,21 @@ class DatasetConfig(Section):
     kind: Kind
     images: Url
     classes: tuple[str, ...] | str | None = None
+    background: tuple[str, ...] | str
     prompts: PromptsConfig
     resnet_size: int | None = Field(None, ge=32, le=4096)
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, raw: Any) -> Any:
-        """Fills in the paper's settings for official data sets, and all pairs for others."""
+        """Fills in the paper's settings for official data sets, and our defaults for others."""
         if not isinstance(raw, dict):
             return raw
         raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
+        preset = DATASET_KINDS.get(str(raw["kind"]))
+        raw = {"background": "none" if preset else "auto", **raw}
         if not isinstance(raw["prompts"], dict):
             return raw
-        preset = DATASET_KINDS.get(str(raw["kind"]))
         prompts = {"source": "training" if preset else "all-pairs", **raw["prompts"]}
         if preset:
             prompts = {"direction": preset.direction, **prompts}
@@ -173,11 +179,20 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"kind: {self.kind} has no training labels; use source: labels with a table"
             )
+        for names in (self.classes, self.background):
+            if isinstance(names, str):
+                _check_url(names)
         if isinstance(self.classes, tuple):
             check_classes(self.classes)
-        if isinstance(self.classes, str):
-            _check_url(self.classes)
+        if isinstance(self.background, tuple) and self.background:
+            check_classes(self.background)
         return self
+
+    @property
+    def background_file(self) -> str | None:
+        """The text file with the names of the background classes, if there is one."""
+        listed = isinstance(self.background, tuple) or self.background in ("auto", "none")
+        return None if listed else str(self.background)
 
 
 class BackboneConfig(Section):
@@ -286,6 +301,13 @@ class Config(Section):
     batch_size: int = Field(64, ge=1, le=65536)
     max_error_share: float = Field(0.05, ge=0, le=1)
     resources: ResourcesConfig = ResourcesConfig()
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _expand_method(cls, method: Any) -> Any:
+        """Accepts ``paper`` for SPARC as published, and ``duo``."""
+        names = {"paper": "sparc", "duo": "duo"}
+        return {"primary": names[method]} if isinstance(method, str) and method in names else method
 
     @field_validator("datasets", "backbones")
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 from sparc_dist.core.debias import ImageDebias, Scores, debias_images, debias_prompts
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, order_statistics
+from sparc_dist.core.shrinkage import PSEUDO_IMAGES
 
 #: Rounding error of the sum of a unit vector's entries.
 SIGN_ROUNDING = 1e-9
@@ -28,7 +29,8 @@ class Method:
 
     strategy: max-variance (SPARC), kmax (the k-th highest), mean (the mean of ranks k … m_i) or
     singleton. merge: whether to average the fused score with the debiased singleton. norm: the norm
-    of the max-variance weights that is 1.
+    of the max-variance weights that is 1. shrinkage: number of pseudo-images in duo's statistics.
+    primary: the method that decides; with ``auto`` SPARC on official data sets, duo on others.
     """
 
     strategy: StrategyName = "max-variance"
@@ -36,6 +38,8 @@ class Method:
     merge: bool = True
     norm: Literal["l1", "l2"] = "l1"
     image_debias: ImageDebias = "full"
+    shrinkage: float = PSEUDO_IMAGES
+    primary: Literal["auto", "sparc", "duo"] = "auto"
 
     #: A config validates ``method:`` against this class; an unknown key there is an error.
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -43,6 +47,8 @@ class Method:
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"k is {self.k}; it must be at least 1")
+        if not 0 <= self.shrinkage < float("inf"):
+            raise ValueError(f"shrinkage is {self.shrinkage}; it must be at least 0 and finite")
 
 
 def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> Floats:

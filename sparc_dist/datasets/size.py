@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparc_dist import storage
@@ -13,22 +14,31 @@ from sparc_dist.runs import DatasetLayout
 
 @dataclass(frozen=True)
 class DatasetSize:
-    """The number of a data set's images, classes and compound prompts."""
+    """The number of a data set's images, classes, compound prompts and background classes."""
 
     images: int
     classes: int
     compounds: int
+    background: int = 0
+
+    @property
+    def columns(self) -> int:
+        """The number of classes that are scored, reported or not."""
+        return self.classes + self.background
 
 
-def size_of(dataset: DatasetConfig, layout: DatasetLayout) -> DatasetSize:
+def size_of(
+    dataset: DatasetConfig, layout: DatasetLayout, vocabulary: Sequence[str]
+) -> DatasetSize:
     """Returns a data set's size: from the run if it is prepared, else by listing its images."""
     facts = storage.read_json_if_exists(layout.marker)
     if facts is not None:
-        return DatasetSize(facts["images"], facts["classes"], facts["compound"])
+        counts = (facts["images"], facts["classes"], facts["compound"])
+        return DatasetSize(*counts, facts.get("background", 0))
     # An estimate does not ask a language model; all pairs are an upper bound for its pairs.
     prompts = dataset.prompts.model_copy(update={"llm": None})
     if prompts.source == "llm":
         prompts = prompts.model_copy(update={"source": "all-pairs"})
-    bank, _ = dataset_bank(dataset.model_copy(update={"prompts": prompts}), layout)
+    bank, _ = dataset_bank(dataset.model_copy(update={"prompts": prompts}), layout, vocabulary)
     images = sum(len(batch) for batch in open_source(dataset, class_names(dataset)).images())
-    return DatasetSize(images, len(bank.classes), len(bank.compound))
+    return DatasetSize(images, len(bank.classes), len(bank.compound), len(bank.background))

@@ -53,6 +53,7 @@ EXPERIMENTS = {
         Experiment("templates", "ablations:templates", _NEW_PROMPTS),
         Experiment("plug-in", "plug_in:plug_in", options=(*UNIT, "scores", "method")),
         Experiment("noise-model", "noise_model:noise_model"),
+        Experiment("few", "few:few", options=UNIT),
         Experiment("theory", "theory:theory", needs=()),
         Experiment("histograms", "one_class:histograms", options=CLASS),
         Experiment("examples", "one_class:examples", options=CLASS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparc_dist.config import BackboneConfig, Config, DatasetConfig
@@ -38,7 +38,8 @@ class FinishedRun:
     @property
     def is_sparc(self) -> bool:
         """Whether the run used the paper's method."""
-        return self.config.method == Method()
+        method = self.config.method
+        return replace(Method(), shrinkage=method.shrinkage, primary=method.primary) == method
 
     def has_all_nine(self, dataset: str) -> bool:
         """Whether a data set is finished under the paper's nine backbones and no others."""

@@ -17,6 +17,7 @@ COLUMNS = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference
 def main_table(session: ExperimentSession) -> Result:
     """Returns the mAP of every unit, from the stored metrics alone."""
     run = session.run
+    titles = _titles(run)
     rows = [row for dataset in run.datasets for row in _rows(run, dataset)]
     by_key = {(row[0], row[1], row[2]): row for row in rows}
     units = list(dict.fromkeys((row[0], row[1]) for row in rows))
@@ -25,7 +26,7 @@ def main_table(session: ExperimentSession) -> Result:
         labels,
         {
             title: [_number(by_key[(*unit, title)][3]) for unit in units]
-            for title in TITLES.values()
+            for title in titles.values()
         },
         "mAP (%)",
         {
@@ -36,17 +37,22 @@ def main_table(session: ExperimentSession) -> Result:
     return Result("Main table", Table(COLUMNS, rows), figure, run.remarks())
 
 
+def _titles(run: FinishedRun) -> dict[str, str]:
+    """Returns the titles of the methods that the run has."""
+    return {method: TITLES[method] for method in run.results.methods}
+
+
 def _rows(run: FinishedRun, dataset: DatasetConfig) -> list[list[Cell]]:
     """Returns the rows of a data set: those of each backbone, then the averages."""
     # The paper has numbers only for its own method.
     paper_name, rows = paper.dataset_name(dataset) if run.is_sparc else None, []
-    backbones = run.backbones(dataset.name)
+    backbones, titles = run.backbones(dataset.name), _titles(run)
     for backbone in backbones:
-        for method, title in TITLES.items():
+        for method, title in titles.items():
             ours = run.results.mean_ap(dataset.name, backbone.name, method)
             printed = paper.main_mean_ap(paper_name, method, paper.backbone_name(backbone))
             rows.append(_row(dataset, backbone.name, title, (ours, printed)))
-    for method, title in TITLES.items():
+    for method, title in titles.items():
         values = [run.results.mean_ap(dataset.name, b.name, method) for b in backbones]
         pair = (mean(values), _paper_average(paper_name, method, backbones))
         rows.append(_row(dataset, "average", title, pair))

@@ -187,10 +187,14 @@ def noise_models(unit: Unit) -> dict[str, NoiseFit]:
 
 
 def pair_columns(bank: PromptBank) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the columns of the bank's "A and B" prompts (P,) and their classes (P, 2)."""
+    """Returns the columns of the bank's "A and B" prompts (P,) and their classes (P, 2).
+
+    Pairs with a background class are left out: it has no labels.
+    """
     columns, classes = [], []
     for column, prompt in enumerate(bank.compound):
-        if prompt.origin == "pair":
+        # The labels say nothing about background classes.
+        if prompt.origin == "pair" and max(prompt.class_ids) < len(bank.classes):
             i, j = prompt.class_ids
             texts = (pair_prompt(bank.classes, *order).text for order in ((i, j), (j, i)))
             if prompt.text in texts:

@@ -83,7 +83,8 @@ def _selected(session: ExperimentSession) -> tuple[Unit, int]:
     """Returns the unit and the index of the class to show."""
     unit = session.selected_units()[0]
     bank, label = unit.data.bank, session.options.label
-    usable = [i for i, columns in enumerate(bank.mentions) if len(columns) > 1]
+    mentions = bank.mentions[: len(bank.classes)]
+    usable = [i for i, columns in enumerate(mentions) if len(columns) > 1]
     if label is not None and label not in bank.classes:
         raise UserError(
             f"The data set {unit.key[0]} has no class {quoted(label)}; name one of its classes."

@@ -40,8 +40,9 @@ def prompts_of(name: str, bank: PromptBank) -> Sequence[CompoundPrompt]:
         return all_pairs(classes)
     if name == RANDOM:
         return random_prompts(classes, RANDOM_PER_CLASS, SEED)
-    # Each pair of classes once, whatever template the run used.
-    sets = dict.fromkeys(p.class_ids for p in bank.compound if p.origin == "pair")
+    # Each pair of classes once, whatever template the run used; none with a background class.
+    pairs_of_run = (p.class_ids for p in bank.compound if p.origin == "pair")
+    sets = dict.fromkeys(ids for ids in pairs_of_run if max(ids) < len(classes))
     pairs = from_sets(classes, list(sets))
     templates = [word for word in TEMPLATES if name in (in_template(word), ALL_TEMPLATES)]
     if templates == ["and not"]:  # the paper uses it together with "and", never alone
@@ -70,8 +71,8 @@ class Columns:
                 self._column[prompt.text] = len(self._column)
                 self.extra.append(prompt)
         columns = np.array([self._column[prompt.text] for prompt in prompts], dtype=np.int64)
-        mentions = mentions_of([prompt.class_ids for prompt in prompts], len(self.bank.classes))
-        return [columns[indices] for indices in mentions]
+        mentions = mentions_of([prompt.class_ids for prompt in prompts], len(self.bank.columns))
+        return [columns[indices] for indices in mentions[: len(self.bank.classes)]]
 
     def is_available(self, name: str) -> bool:
         """Whether a set has prompts; the run's own set is available even if empty."""

@@ -68,17 +68,18 @@ class ExperimentSession:
     def units(self) -> dict[UnitKey, Unit]:
         """The run's finished units, on a cluster that stays open until the session ends."""
         if self._units is None:
+            from sparc_dist.backbones import vocabulary_for
             from sparc_dist.pipeline.cluster import cluster
             from sparc_dist.pipeline.prepare import prepare
             from sparc_dist.pipeline.unit import Unit
 
             config = self.run.config
             self._stack.enter_context(cluster(config.resources))
-            units = {}
+            units, vocabulary = {}, vocabulary_for(config.backbones)
             for dataset in self.run.datasets:
                 layout = self.run.layout.dataset(dataset.name)
                 limit = config.resources.no_progress_seconds
-                data = prepare(dataset, layout, config.shard_size, limit)
+                data = prepare(dataset, layout, vocabulary, config.shard_size, limit)
                 for backbone in self.run.backbones(dataset.name):
                     units[dataset.name, backbone.name] = Unit(config, data, backbone)
             self._units = units

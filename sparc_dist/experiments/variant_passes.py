@@ -87,6 +87,7 @@ class _Fitted:
         for shard, ids, scores in _slices(self.shards, group, self.view):
             labelled, labels = self.shards.labels(shard, ids)
             final = self.variants.final(scores, self.moments, self.weights)[labelled]
+            final = final[:, :, : labels.shape[1]]  # without background classes
             tiled = np.tile(labels[labelled], (1, len(self.variants.variants)))
             yield final.reshape(tiled.shape), tiled
 

@@ -1,50 +1,87 @@
-"""Fuses existing score matrices: the reduce phase without images, models or a cluster."""
+"""Fuses score matrices that already exist: the reduce without images, models or a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sparc_dist import storage
-from sparc_dist.core import EmptyClass, Method, Positives, Reached, Scores, fit, summarise
-from sparc_dist.core.average_precision import average_precision
+from sparc_dist.core import (
+    Decision,
+    DecisionStatistics,
+    EmptyClass,
+    FinalScores,
+    FinalStatistics,
+    LabelStatistics,
+    Method,
+    Scores,
+    can_estimate,
+    decide,
+    evaluate,
+    fit_fusions,
+)
 from sparc_dist.external_scores.matrices import Matrices
-from sparc_dist.runs import METHODS
-from sparc_dist.runs.fusion_file import write_fusion
+from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.fusion_file import write_fusions
+from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.shards import final_table
 
-SLICE = 4096  # images at a time, so that float64 copies stay small
+SLICE = 4096  # images at a time, so that float64 copies stay small beside the matrices
 
 
 def fuse(
     matrices: Matrices, method: Method, out: str, empty_class: EmptyClass = "skip"
 ) -> dict[str, Any] | None:
-    """Writes fusion.json, final.parquet and, with labels, metrics.json; returns the metrics."""
-    fusion = fit(slices(matrices.scores), matrices.bank.mentions, method)
-    parts = [(part.singleton, *fusion.final(part)) for part in slices(matrices.scores)()]
-    columns = [np.concatenate(rows).astype(np.float32) for rows in zip(*parts, strict=True)]
-    table = final_table(pa.array(matrices.ids, pa.string()), columns)
-    bank = matrices.bank
-    write_fusion(storage.join(out, "fusion.json"), fusion, bank.classes, bank.sha256)
+    """Writes fusions, final scores, decisions, labels and, with labels, metrics; returns these."""
+    bank, count = matrices.bank, len(matrices.bank.classes)
+    fusions = fit_fusions(slices(matrices.scores), bank.mentions, count, method)
+    final = _concatenated([fusions.final(part) for part in slices(matrices.scores)()])
+    write_fusions(storage.join(out, "fusion.json"), fusions, bank.columns, bank.sha256)
+    table = final_table(pa.array(matrices.ids, pa.string()), final)
     storage.write_table(storage.join(out, "final.parquet"), table)
+    known = np.full(len(final), matrices.labels is not None)
+    labels = np.zeros(final.duo.shape, dtype=bool) if matrices.labels is None else matrices.labels
+    statistics = FinalStatistics.of(final, known, labels)
+    counts = DecisionStatistics.of(final, known, statistics)
+    decisions = {
+        name: decide(moments, counts.counts[name] if can_estimate(moments) else None, count)
+        for name, moments in statistics.moments.items()
+    }
+    _write_decisions(
+        matrices, final, decisions, "sparc" if method.primary == "sparc" else "duo", out
+    )
     if matrices.labels is None:
         storage.delete(storage.join(out, "metrics.json"))  # from other scores fused here earlier
         return None
-    metrics: dict[str, Any] = {}
-    for name, scores in zip(METHODS, columns, strict=True):
-        positives = Positives.of(scores, matrices.labels)
-        aps = average_precision(positives, Reached.of(scores, positives))
-        metrics[name] = summarise(aps, matrices.bank.classes, empty_class)
-    metrics |= {
+    agreement = LabelStatistics.of(final, labels, decisions)
+    metrics = evaluate(statistics, counts, agreement, bank.classes, empty_class) | {
         "images": len(matrices.ids),
         "errors": {"images": 0, "share": 0.0, "reasons": {}},
-        "notes": list(fusion.notes),
+        "notes": fusions.notes,
     }
     storage.write_json(storage.join(out, "metrics.json"), metrics)
     return metrics
+
+
+def _write_decisions(
+    matrices: Matrices, final: FinalScores, decisions: dict[str, Decision], primary: str, out: str
+) -> None:
+    """Writes decisions.json, labels.parquet and labels-wide.parquet."""
+    classes = matrices.bank.classes
+    write_decisions(storage.join(out, "decisions.json"), decisions, classes, primary)
+    judged = decisions[primary].judge(*final.columns(primary))
+    for name, table in (("labels", long_table), ("labels-wide", wide_table)):
+        url = storage.join(out, f"{name}.parquet")
+        storage.write_table(url, table(matrices.ids, classes, *judged))
+
+
+def _concatenated(parts: list[FinalScores]) -> FinalScores:
+    names = [field.name for field in fields(FinalScores)]
+    return FinalScores(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
 
 
 def slices(scores: Scores) -> Callable[[], Iterator[Scores]]:

@@ -17,9 +17,8 @@ import ray
 
 from sparc_dist.pipeline.waiting import get_with_timeout, stalled
 from sparc_dist.runs import shard_groups
+from sparc_dist.runs.layout import FAN_IN
 from sparc_dist.storage import retries
-
-FAN_IN = 16
 
 
 class Watch(Protocol):

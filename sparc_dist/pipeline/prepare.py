@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,19 @@ class Prepared:
 
 
 def prepare(
-    dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    vocabulary: Sequence[str],
+    shard_size: int,
+    limit: float,
 ) -> Prepared:
-    """Writes images.parquet, prompts.parquet and their marker, unless they exist."""
+    """Writes images.parquet, prompts.parquet and their marker, unless they exist.
+
+    vocabulary: the names that ``background: auto`` may add.
+    """
     facts = storage.read_json_if_exists(layout.marker)
     if facts is None:
-        facts = _prepare(dataset, layout, shard_size, limit)
+        facts = _prepare(dataset, layout, vocabulary, shard_size, limit)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
     if bank.sha256 != facts["prompts_sha256"]:
         raise UserError(
@@ -51,16 +59,20 @@ def prepare(
 
 
 def _prepare(
-    dataset: DatasetConfig, layout: DatasetLayout, shard_size: int, limit: float
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    vocabulary: Sequence[str],
+    shard_size: int,
+    limit: float,
 ) -> dict[str, Any]:
     """Prepares on workers: tables of millions of rows would fill the driver's memory."""
     task = ray.remote(num_cpus=1)
     if dataset.prompts.llm is not None:
         # The endpoint's key is in the driver's environment and must stay there.
-        bank, notes = dataset_bank(dataset, layout)
+        bank, notes = dataset_bank(dataset, layout, vocabulary)
     else:
         bank, notes = get_with_timeout(
-            task(dataset_bank).remote(dataset, layout), limit, "Building the prompts"
+            task(dataset_bank).remote(dataset, layout, vocabulary), limit, "Building the prompts"
         )
     listed = task(_write_images).remote(dataset, layout, shard_size)
     counts, found = get_with_timeout(listed, limit, f"Listing the images of {dataset.name}")
@@ -68,6 +80,7 @@ def _prepare(
     facts = {
         **counts,
         "classes": len(bank.classes),
+        "background": len(bank.background),
         "compound": len(bank.compound),
         "prompts_sha256": bank.sha256,
         "notes": notes + found,

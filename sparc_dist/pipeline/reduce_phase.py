@@ -1,4 +1,4 @@
-"""The reduce phase: from stored scores to final scores and AP, in passes over the shards.
+"""The reduce phase: from stored scores to final scores, decisions and AP, in passes over shards.
 
 The state of each group is kept in storage; a second start resumes from it.
 """
@@ -7,53 +7,60 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import ray
 
 from sparc_dist import storage
 from sparc_dist.core import (
+    Decision,
+    DecisionStatistics,
     EmptyClass,
-    Fusion,
+    FinalScores,
+    FinalStatistics,
+    Fusions,
+    LabelStatistics,
     Method,
-    Positives,
-    PromptState,
-    RankState,
-    Reached,
-    finish,
-    needs_ranks,
-    summarise,
+    PromptStatistics,
+    RankStatistics,
+    can_estimate,
+    decide,
+    evaluate,
 )
-from sparc_dist.core.average_precision import average_precision
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, remote, total
 from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import METHODS, STAGES, UnitShards, reduce_checkpoints
-from sparc_dist.runs.fusion_file import write_fusion
+from sparc_dist.runs import STAGES, UnitShards, reduce_checkpoints
+from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.fusion_file import write_fusions
+from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.shards import final_table
+
+#: Part of every key: states of another version are not resumed from.
+STATES = 2
 
 
 @dataclass
 class ReducePhase:
     """Reduces a unit.
 
-    images: the number of scored images of each shard. key: a hash of all scores. limit: seconds
-    without progress after which a pass fails.
+    primary: the method that decides. images: the number of scored images of each shard. key: a hash
+    of all scores. limit: seconds without progress after which a pass fails.
     """
 
     shards: UnitShards
     bank: PromptBank
     method: Method
+    primary: str
     images: Sequence[int]
     key: str
     limit: float
 
     def __post_init__(self) -> None:
-        parts = [self.key, self.bank.sha256, asdict(self.method)]
+        parts = [self.key, self.bank.sha256, asdict(self.method), self.primary, STATES]
         decisive = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         self.passes = Passes(self.images, self.limit, decisive)
 
@@ -63,22 +70,32 @@ class ReducePhase:
         return self.passes.retries
 
     def fit(self, watch: Watch) -> Any:
-        """Passes 1 and 2: fits and saves the fusion; returns a reference to it."""
+        """Passes 1 and 2: fits and saves both fusions; returns a reference to them."""
         mentions = self.bank.mentions
         prompts = self._merged(PROMPTS, watch, self.method)
-        ranks = None
-        if needs_ranks(self.method):
-            ranks = self._merged(RANKS, watch, prompts, mentions, self.method)
-        return remote(_finish).remote(prompts, ranks, self.bank, self.method, self.shards)
+        ranks = self._merged(RANKS, watch, prompts, mentions, self.method)
+        return remote(_fit).remote(prompts, ranks, self.bank, self.method, self.shards)
 
-    def score(self, fusion: Any, watch: Watch) -> Any:
-        """Pass 3: writes final scores; returns a reference to the scores of the positives."""
-        return self._merged(FINAL, watch, fusion)
+    def score(self, fusions: Any, watch: Watch) -> Any:
+        """Pass 3: writes final scores; returns a reference to their statistics."""
+        return self._merged(FINAL, watch, fusions)
 
-    def evaluate(self, positives: Any, empty_class: EmptyClass, watch: Watch) -> dict[str, Any]:
-        """Pass 4: counts the images above each positive; returns AP per class and mAP."""
-        reached = self._merged(REACHED, watch, positives)
-        summary = remote(_summary).remote(positives, reached, self.bank.classes, empty_class)
+    def decide(self, statistics: Any, watch: Watch) -> tuple[Any, Any]:
+        """Pass 4: fits and saves decisions; returns references to them and to its statistics."""
+        counts = self._merged(COUNTS, watch, statistics)
+        place = (self.bank.classes, self.shards.unit.decisions, self.primary)
+        return remote(_decide).remote(statistics, counts, *place), counts
+
+    def label(self, decisions: Any, watch: Watch) -> Any:
+        """Pass 5: writes labels; returns a reference to how well they agree with known labels."""
+        return self._merged(LABELS, watch, decisions, self.bank.classes, self.primary)
+
+    def evaluate(
+        self, statistics: Any, counts: Any, agreement: Any, empty_class: EmptyClass
+    ) -> dict[str, Any]:
+        """Returns AP per class and mAP of all methods, and how good the decisions are."""
+        places = (self.bank.classes, empty_class)
+        summary = remote(evaluate).remote(statistics, counts, agreement, *places)
         found: dict[str, Any] = get_with_timeout(summary, self.limit, "The last step of the mAP")
         return found
 
@@ -89,113 +106,140 @@ class ReducePhase:
 
     def _merged(self, step: Pass, watch: Watch, *arguments: Any) -> Any:
         """Runs a pass, or resumes it; returns a reference to the sum of its states."""
-        return self.passes.merged(
-            step.stage, watch, partial(_resumed, step, self.shards), *arguments
-        )
+        work = partial(_resumed, step, self.shards)
+        return self.passes.merged(step.stage, watch, work, *arguments)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass over all shards: ``work`` returns a group's state and the hashes of its files."""
+    """A pass over all shards: ``work`` returns a group's state and the hashes of its files.
+
+    written: whether a shard still has the file with a hash, for passes that write one per shard.
+    """
 
     stage: str
     kind: type[Any]
     work: Callable[..., tuple[Any, list[str]]]
+    written: Callable[[UnitShards, int, str], bool] = lambda shards, shard, sha256: True
 
 
 def _resumed(step: Pass, shards: UnitShards, group: ShardGroup, *arguments: Any) -> Any:
     """Returns the state of a group: the one kept from an earlier start, or a new one."""
     url = shards.unit.state(step.stage, group.number)
     kept = reduce_checkpoints.load(url, group.key, step.kind)
-    if kept is not None and _final_scores_intact(shards, group, kept[1]):
-        return kept[0]
+    if kept is not None:
+        pairs = zip(group.shards, kept[1], strict=False)
+        if all(step.written(shards, shard, sha256) for shard, sha256 in pairs):
+            return kept[0]
     state, hashes = step.work(shards, group, *arguments)
     reduce_checkpoints.save(url, group.key, state, hashes)
     return state
-
-
-def _final_scores_intact(shards: UnitShards, group: ShardGroup, hashes: Sequence[str]) -> bool:
-    """Whether the final scores that a pass wrote are unchanged."""
-    return all(
-        shards.has_final(shard, sha256) for shard, sha256 in zip(group.shards, hashes, strict=False)
-    )
 
 
 def _damaged(group: ShardGroup, shards: UnitShards) -> list[int]:
     return [shard for shard in group.shards if shards.damaged(shard)]
 
 
-def _prompt_states(
+def _prompts(
     shards: UnitShards, group: ShardGroup, method: Method
-) -> tuple[PromptState, list[str]]:
-    return total(PromptState.of(shards.scores(i)[1], method) for i in group.shards), []
+) -> tuple[PromptStatistics, list[str]]:
+    return total(PromptStatistics.of(shards.scores(i)[1], method) for i in group.shards), []
 
 
-def _rank_states(
-    shards: UnitShards, group: ShardGroup, prompts: PromptState, mentions: Any, method: Method
-) -> tuple[RankState, list[str]]:
+def _ranks(
+    shards: UnitShards, group: ShardGroup, prompts: PromptStatistics, mentions: Any, method: Method
+) -> tuple[RankStatistics, list[str]]:
     parts = (
-        RankState.of(shards.scores(i)[1], prompts.moments, mentions, method) for i in group.shards
+        RankStatistics.of(shards.scores(i)[1], prompts, mentions, method) for i in group.shards
     )
     return total(parts), []
 
 
-def _finish(
-    prompts: PromptState,
-    ranks: RankState | None,
+def _fit(
+    prompts: PromptStatistics,
+    ranks: RankStatistics,
     bank: PromptBank,
     method: Method,
     shards: UnitShards,
-) -> Fusion:
-    fusion = finish(prompts, ranks, bank.mentions, method)
-    write_fusion(shards.unit.fusion, fusion, bank.classes, bank.sha256)
-    return fusion
+) -> Fusions:
+    fusions = Fusions.fit(prompts, ranks, bank.mentions, len(bank.classes), method)
+    write_fusions(shards.unit.fusion, fusions, bank.columns, bank.sha256)
+    return fusions
 
 
 def _final_scores(
-    shards: UnitShards, group: ShardGroup, fusion: Fusion
-) -> tuple[Positives, list[str]]:
-    positives, hashes = [], []
+    shards: UnitShards, group: ShardGroup, fusions: Fusions
+) -> tuple[FinalStatistics, list[str]]:
+    states, hashes = [], []
     for shard in group.shards:
         ids, scores = shards.scores(shard)
-        columns = [scores.singleton, *fusion.final(scores)]
-        hashes.append(storage.write_table(shards.unit.final(shard), final_table(ids, columns)))
-        # In float32, as stored: the AP is that of the files anyone can read.
-        stored = np.concatenate(columns, axis=1).astype(np.float32)
-        labelled, labels = shards.labels(shard, ids.to_pylist())
-        tiled = np.tile(labels[labelled], (1, len(METHODS)))
-        positives.append(Positives.of(stored[labelled], tiled))
-    return total(positives), hashes
+        final = fusions.final(scores)
+        hashes.append(storage.write_table(shards.unit.final(shard), final_table(ids, final)))
+        states.append(FinalStatistics.of(final, *shards.labels(shard, ids.to_pylist())))
+    return total(states), hashes
 
 
-def _reached(
-    shards: UnitShards, group: ShardGroup, positives: Positives
-) -> tuple[Reached, list[str]]:
+def _read_final(
+    shards: UnitShards, group: ShardGroup
+) -> list[Callable[[], tuple[int, list[str], FinalScores]]]:
+    """Returns for each shard of a group what reads its final scores, checked by their hashes."""
     written = reduce_checkpoints.load(
         shards.unit.state(FINAL.stage, group.number), group.key, FINAL.kind
     )
     hashes = written[1] if written else [""] * len(group.shards)
 
-    def shard_state(shard: int, sha256: str) -> Reached:
-        ids, scores = shards.final(shard, sha256)
-        labelled, _ = shards.labels(shard, ids)
-        return Reached.of(scores[labelled], positives)
+    def reader(shard: int, sha256: str) -> Callable[[], tuple[int, list[str], FinalScores]]:
+        return lambda: (shard, *shards.final(shard, sha256))
 
-    return total(map(shard_state, group.shards, hashes)), []
+    return [reader(*pair) for pair in zip(group.shards, hashes, strict=True)]
 
 
-def _summary(
-    positives: Positives, reached: Reached, classes: Sequence[str], empty_class: EmptyClass
-) -> dict[str, Any]:
-    aps = average_precision(positives, reached)
-    width = len(classes)
-    return {
-        name: summarise(aps[i * width : (i + 1) * width], classes, empty_class)
-        for i, name in enumerate(METHODS)
-    }
+def _counts(
+    shards: UnitShards, group: ShardGroup, statistics: FinalStatistics
+) -> tuple[DecisionStatistics, list[str]]:
+    def of(shard: int, ids: list[str], final: FinalScores) -> DecisionStatistics:
+        return DecisionStatistics.of(final, shards.labels(shard, ids)[0], statistics)
+
+    return total(of(*read()) for read in _read_final(shards, group)), []
 
 
-PROMPTS = Pass(STAGES[0], PromptState, _prompt_states)
-RANKS = Pass(STAGES[1], RankState, _rank_states)
-FINAL = Pass(STAGES[2], Positives, _final_scores)
-REACHED = Pass(STAGES[3], Reached, _reached)
+def _decide(
+    statistics: FinalStatistics,
+    counts: DecisionStatistics,
+    classes: Sequence[str],
+    url: str,
+    primary: str,
+) -> dict[str, Decision]:
+    """Fits the rule of each method and saves them."""
+    found = {}
+    for name, moments in statistics.moments.items():
+        own = counts.counts[name] if can_estimate(moments) else None
+        found[name] = decide(moments, own, len(classes))
+    write_decisions(url, found, classes, primary)
+    return found
+
+
+def _labels(
+    shards: UnitShards,
+    group: ShardGroup,
+    decisions: Mapping[str, Decision],
+    classes: Sequence[str],
+    primary: str,
+) -> tuple[LabelStatistics, list[str]]:
+    states, hashes = [], []
+    for read in _read_final(shards, group):
+        shard, ids, final = read()
+        judged = decisions[primary].judge(*final.columns(primary))
+        storage.write_table(shards.unit.wide_labels(shard), wide_table(ids, classes, *judged))
+        table = long_table(ids, classes, *judged)
+        hashes.append(storage.write_table(shards.unit.labels(shard), table))
+        labelled, labels = shards.labels(shard, ids)
+        states.append(LabelStatistics.of(final[labelled], labels[labelled], decisions))
+    return total(states), hashes
+
+
+PROMPTS = Pass(STAGES[0], PromptStatistics, _prompts)
+RANKS = Pass(STAGES[1], RankStatistics, _ranks)
+FINAL = Pass(STAGES[2], FinalStatistics, _final_scores, UnitShards.has_final)
+COUNTS = Pass(STAGES[3], DecisionStatistics, _counts)
+LABELS = Pass(STAGES[4], LabelStatistics, _labels, UnitShards.has_labels)

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray import exceptions as ray_exceptions
 
-from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
+from sparc_dist.backbones import Cost, Costs, cost_of, known_cost, vocabulary_for
 from sparc_dist.config import BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
 from sparc_dist.pipeline.cluster import cluster, request_workers
@@ -120,13 +120,13 @@ def _count_costs(backbones: Mapping[UnitKey, BackboneConfig]) -> dict[UnitKey, C
 def _prepared(config: Config, pending: Pending, results: Results) -> Units:
     """Prepares data sets; returns the units of those that could be prepared."""
     units: Units = {}
-    limit = config.resources.no_progress_seconds
+    vocabulary, limit = vocabulary_for(config.backbones), config.resources.no_progress_seconds
     for dataset in config.datasets:
         name = dataset.name
         try:
             if pending[name]:
                 layout = results.layout.dataset(name)
-                data = prepare(dataset, layout, config.shard_size, limit)
+                data = prepare(dataset, layout, vocabulary, config.shard_size, limit)
                 units |= {(name, b.name): Unit(config, data, b) for b in pending[name]}
         except Exception as error:
             for backbone in pending[name]:

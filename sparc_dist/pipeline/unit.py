@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.config import BackboneConfig, Config
+from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config
+from sparc_dist.core import METHODS
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import Loaded
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.runs import METHODS, MarkerSummary, Provenance, UnitLayout, UnitShards
+from sparc_dist.runs import MarkerSummary, Provenance, UnitLayout, UnitShards
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -50,7 +51,16 @@ class Unit:
     def shards(self) -> UnitShards:
         """Reads its shards."""
         bank = self.data.bank
-        return UnitShards(self.data.layout, self.layout, len(bank.classes), len(bank.compound))
+        sizes = (len(bank.classes), len(bank.compound), len(bank.background))
+        return UnitShards(self.data.layout, self.layout, *sizes)
+
+    @property
+    def primary(self) -> str:
+        """The method that decides: the paper's on official data sets, duo on others."""
+        chosen = self.config.method.primary
+        if chosen != "auto":
+            return chosen
+        return "sparc" if DATASET_KINDS[self.data.config.kind] else "duo"
 
     def passes(self) -> Passes:
         """Returns passes over its scores; raises UserError unless they are complete."""
@@ -85,13 +95,17 @@ class Unit:
         """Writes final scores, fusion and metrics, from complete scores; returns the metrics."""
         markers = self._complete_summary()
         phase = self._phase(markers)
-        positives = phase.score(phase.fit(self.stages), self.stages)
+        statistics = phase.score(phase.fit(self.stages), self.stages)
+        decisions, counts = phase.decide(statistics, self.stages)
+        agreement = phase.label(decisions, self.stages)
         precision: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
         if self.data.labelled:
-            precision = phase.evaluate(positives, self.config.empty_class, self.stages)
+            empty_class = self.config.empty_class
+            precision = phase.evaluate(statistics, counts, agreement, empty_class)
         metrics = {
             **precision,
             **_facts(markers),
+            "primary": self.primary,
             "labelled": self.data.labelled,
             "notes": storage.read_json(self.layout.fusion)["notes"],
             "stages": self.stages.summary(),
@@ -129,7 +143,8 @@ class Unit:
 
     def _phase(self, summary: MarkerSummary) -> ReducePhase:
         method, limit = self.config.method, self.config.resources.no_progress_seconds
-        return ReducePhase(self.shards, self.data.bank, method, summary.images, summary.key, limit)
+        of = (self.shards, self.data.bank, method, self.primary)
+        return ReducePhase(*of, summary.images, summary.key, limit)
 
     def _check_same(self, what: str, sha256: str) -> None:
         """Raises UserError if earlier shards were made with other weights, prompts or images."""

@@ -13,10 +13,10 @@ from typing import Literal
 
 from sparc_dist.backbones import Cost
 from sparc_dist.config import BackboneConfig
+from sparc_dist.core import METHODS
 from sparc_dist.datasets import DatasetSize
 from sparc_dist.planning.capacity import GB, Capacity
 from sparc_dist.planning.plan import BackboneGroup
-from sparc_dist.runs import METHODS
 from sparc_dist.runs.tables import aligned
 
 FLOAT32 = 4  # bytes
@@ -44,8 +44,9 @@ class Speeds:
 
 def stored_bytes(size: DatasetSize, cost: Cost) -> int:
     """Returns the bytes of scores, embeddings and final scores of a unit, before compression."""
-    scores = 2 * size.classes + size.compounds + cost.width
-    final = len(METHODS) * size.classes
+    scores = 2 * size.columns + size.compounds + cost.width
+    # The methods, and what decisions need: SPARC's background scores, duo's before the rival.
+    final = len(METHODS) * size.classes + size.background + size.columns
     return FLOAT32 * size.images * (scores + final)
 
 
@@ -129,7 +130,8 @@ def sizes_text(sizes: Mapping[str, DatasetSize]) -> str:
     """Returns one line per data set."""
     return "\n".join(
         f"{name}: {size.images:,} images, {size.classes:,} classes, "
-        f"{size.compounds:,} compound prompts"
+        + (f"{size.background:,} background classes, " if size.background else "")
+        + f"{size.compounds:,} compound prompts"
         for name, size in sizes.items()
     )
 

@@ -1,10 +1,11 @@
 """Prompts: the prompt bank, the sources of its prompts, and the classes they mention.
 
-Belongs here: wording, co-occurrence, matching class names in sentences, language models (``llm``).
-Does not: reading labels (``datasets``), the text tower (``backbones``). Uses: ``runs``, ``config``,
-``storage``, ``core``, ``errors``.
+Belongs here: wording, co-occurrence, finding class names in sentences, background classes, language
+models (``llm``). Does not: reading labels (``datasets``), the text tower (``backbones``). Uses:
+``runs``, ``config``, ``storage``, ``core``, ``errors``.
 """
 
+from sparc_dist.prompts.background import background_names, general_vocabulary
 from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
 from sparc_dist.prompts.builder import BankBuilder
 from sparc_dist.prompts.compound import (
@@ -29,9 +30,11 @@ __all__ = [
     "PromptBank",
     "TextEmbeddings",
     "all_pairs",
+    "background_names",
     "descriptive_prompts",
     "from_cooccurrence",
     "from_sets",
+    "general_vocabulary",
     "in_templates",
     "pair_prompt",
     "random_prompts",

@@ -23,37 +23,49 @@ SCHEMA = pa.schema(
     ]
 )
 
+#: The origin of the singleton and auxiliary prompts of background classes.
+BACKGROUND = "background"
+
 
 @dataclass(frozen=True)
 class PromptBank:
-    """N singleton prompts, N auxiliary prompts and P compound prompts.
+    """N + B singleton prompts, N + B auxiliary prompts and P compound prompts.
 
-    The class names define the first two: the singleton of a class is the mean of CLIP's 80
-    templates with its name, the auxiliary is the name alone.
+    The names of the N classes and the B background classes define the first two: the singleton is
+    the mean of CLIP's 80 templates with the name, the auxiliary is the name alone.
     """
 
     classes: tuple[str, ...]
     compound: tuple[CompoundPrompt, ...]
+    background: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The classes, then the background classes; ``class_ids`` of prompts are indices of it."""
+        return self.classes + self.background
 
     @property
     def mentions(self) -> Mentions:
-        """The indices of the compound prompts that mention each class."""
-        return mentions_of([prompt.class_ids for prompt in self.compound], len(self.classes))
+        """The indices of the compound prompts that mention each column."""
+        return mentions_of([prompt.class_ids for prompt in self.compound], len(self.columns))
 
     @property
     def sha256(self) -> str:
         """A hash of all prompts; scores are comparable only between banks with the same hash."""
-        content = [self.classes, [(p.text, p.class_ids) for p in self.compound]]
+        content: list[object] = [self.classes, [(p.text, p.class_ids) for p in self.compound]]
+        if self.background:  # without it, the hash is that of runs of version 0.1
+            content.append(self.background)
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_table(self) -> pa.Table:
         """Returns the table that is stored as prompts.parquet."""
         rows: list[tuple[str, str, tuple[int, ...], str]] = []
-        rows += [(name, "singleton", (i,), "template") for i, name in enumerate(self.classes)]
-        rows += [(name, "auxiliary", (i,), "name") for i, name in enumerate(self.classes)]
+        for kind, origin in (("singleton", "template"), ("auxiliary", "name")):
+            origins = [origin] * len(self.classes) + [BACKGROUND] * len(self.background)
+            names = enumerate(zip(self.columns, origins, strict=True))
+            rows += [(name, kind, (i,), where) for i, (name, where) in names]
         rows += [(p.text, "compound", p.class_ids, p.origin) for p in self.compound]
-        text, kind, class_ids, origin = zip(*rows, strict=True)
-        columns = [range(len(rows)), text, kind, class_ids, origin]
+        columns = [range(len(rows)), *zip(*rows, strict=True)]
         return pa.table(
             [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
             schema=SCHEMA,
@@ -63,18 +75,29 @@ class PromptBank:
     def from_table(cls, table: pa.Table) -> PromptBank:
         """Returns the bank that a prompts.parquet table describes."""
         rows = table.to_pylist()
+        singletons = [row for row in rows if row["kind"] == "singleton"]
         return cls(
-            tuple(row["text"] for row in rows if row["kind"] == "singleton"),
+            tuple(row["text"] for row in singletons if row["origin"] != BACKGROUND),
             tuple(
                 CompoundPrompt(row["text"], tuple(row["class_ids"]), row["origin"])
                 for row in rows
                 if row["kind"] == "compound"
             ),
+            tuple(row["text"] for row in singletons if row["origin"] == BACKGROUND),
         )
 
 
-def descriptive_prompts(classes: Sequence[str], texts: Iterable[str]) -> list[CompoundPrompt]:
-    """Returns a prompt for each distinct text that mentions a class."""
-    matcher = ClassMatcher(classes)
+def descriptive_prompts(
+    classes: Sequence[str], texts: Iterable[str], background: Sequence[str] = ()
+) -> list[CompoundPrompt]:
+    """Returns a prompt for each distinct text that mentions a class.
+
+    The background classes that it mentions too are counted, with indices after the classes.
+    """
+    matcher = ClassMatcher([*classes, *background])
     mentioned = ((text, matcher.classes_in(text)) for text in dict.fromkeys(texts))
-    return [CompoundPrompt(text, ids, "descriptive") for text, ids in mentioned if ids]
+    return [
+        CompoundPrompt(text, ids, "descriptive")
+        for text, ids in mentioned
+        if ids and ids[0] < len(classes)
+    ]

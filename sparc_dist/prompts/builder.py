@@ -14,6 +14,7 @@ from sparc_dist.prompts.compound import (
     CompoundPrompt,
     Cooccurrence,
     all_pairs,
+    background_pairs,
     from_cooccurrence,
     from_sets,
     in_templates,
@@ -30,20 +31,24 @@ class BankBuilder:
     classes: tuple[str, ...]
     config: PromptsConfig
     replies: Replies
+    background: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
     def build(self, training: Iterable[Sequence[Sequence[int]]]) -> PromptBank:
         """Returns the bank; ``training``: batches of label lists, to count co-occurrence in."""
         prompts = in_templates(self.classes, self._formulaic(training), self.config.templates)
+        sets = [prompt.class_ids for prompt in prompts]
+        if self.config.source not in ("none", "random"):
+            prompts += background_pairs(self.classes, self.background)
         if self.config.descriptive is not None:
             prompts += self._from_file(self.config.descriptive)
         if self.config.llm is not None and self.config.llm.sentences:
-            prompts += self._from_llm(self.config.llm, prompts)
+            prompts += self._from_llm(self.config.llm, sets)
         # The first of equal texts is kept: the classes of a pair are known, of a sentence guessed.
         distinct: dict[str, CompoundPrompt] = {}
         for prompt in prompts:
             distinct.setdefault(prompt.text, prompt)
-        return PromptBank(self.classes, tuple(distinct.values()))
+        return PromptBank(self.classes, tuple(distinct.values()), self.background)
 
     def _formulaic(self, training: Iterable[Sequence[Sequence[int]]]) -> Sequence[CompoundPrompt]:
         config, classes = self.config, self.classes
@@ -91,7 +96,7 @@ class BankBuilder:
     def _from_file(self, url: str) -> list[CompoundPrompt]:
         texts = (line.strip() for line in storage.read_lines(url))
         lines = list(dict.fromkeys(text for text in texts if text))
-        prompts = descriptive_prompts(self.classes, lines)
+        prompts = descriptive_prompts(self.classes, lines, self.background)
         if not prompts:
             raise UserError(
                 f"No line of {url} mentions a class; check the names, or remove `descriptive`."
@@ -110,11 +115,11 @@ class BankBuilder:
             return all_pairs(self.classes)
         return from_sets(self.classes, answer.found)
 
-    def _from_llm(
-        self, config: LLMConfig, prompts: Sequence[CompoundPrompt]
-    ) -> list[CompoundPrompt]:
-        sets = dict.fromkeys(prompt.class_ids for prompt in prompts if len(prompt.class_ids) > 1)
-        answer = descriptive_sentences(self.classes, list(sets), endpoint_of(config), self.replies)
+    def _from_llm(self, config: LLMConfig, sets: Sequence[tuple[int, ...]]) -> list[CompoundPrompt]:
+        """Returns captions for sets of classes."""
+        answer = descriptive_sentences(
+            self.classes, sets, endpoint_of(config), self.replies, self.background
+        )
         if answer.problem:
             self.notes.append(f"{answer.problem} The run continues without its other sentences.")
         return list(answer.found)

@@ -19,7 +19,10 @@ Direction = Literal["either", "forward"]
 
 @dataclass(frozen=True)
 class CompoundPrompt:
-    """A prompt, the classes it mentions, and where it comes from."""
+    """A prompt, the classes it mentions, and where it comes from.
+
+    class_ids: the index of each class, or N + the index of a background class; sorted.
+    """
 
     text: str
     class_ids: tuple[int, ...]
@@ -84,6 +87,13 @@ def from_cooccurrence(
 def all_pairs(classes: Sequence[str]) -> list[CompoundPrompt]:
     """Returns every pair of classes, for data without co-occurrence statistics."""
     return [pair_prompt(classes, i, j) for i, j in combinations(range(len(classes)), 2)]
+
+
+def background_pairs(classes: Sequence[str], background: Sequence[str]) -> list[CompoundPrompt]:
+    """Returns the pair "A and B" of every class with every background class."""
+    columns = [*classes, *background]
+    others = range(len(classes), len(columns))
+    return [pair_prompt(columns, i, j) for i in range(len(classes)) for j in others]
 
 
 def from_sets(classes: Sequence[str], sets: Iterable[Sequence[int]]) -> list[CompoundPrompt]:

@@ -14,7 +14,7 @@ Float32 = NDArray[np.float32]
 class TextEmbeddings:
     """The embeddings of a prompt bank by one backbone, each row of length 1.
 
-    singleton: (N, d), auxiliary: (N, d), compound: (P, d)
+    singleton: (N + B, d), auxiliary: (N + B, d), compound: (P, d); B: the background classes.
     """
 
     singleton: Float32

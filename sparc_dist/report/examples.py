@@ -16,12 +16,14 @@ COLUMNS, ROWS, SIDE, LINE, TOP = 6, 2, 150, 17, 3
 PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"
 
 
-def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) -> bytes | None:
+def example_sheet(
+    dataset: DatasetLayout, unit: UnitLayout, classes: list[str], method: str
+) -> bytes | None:
     """Returns a PNG of the first images of a unit; None if none of them can be read.
 
     Classes have a plus if they are among the image's labels, a minus if not.
     """
-    final = storage.read_table(unit.final(0), ["image_id", "sparc"]).slice(0, COLUMNS * ROWS)
+    final = storage.read_table(unit.final(0), ["image_id", method]).slice(0, COLUMNS * ROWS)
     images = storage.read_row_group(dataset.images, 0, ["image_id", "uri", "labels"])
     by_id = {row["image_id"]: row for row in images.to_pylist()}
     sheet = Image.new("RGB", (COLUMNS * SIDE, ROWS * (SIDE + TOP * LINE + 8)), "white")
@@ -36,9 +38,9 @@ def example_sheet(dataset: DatasetLayout, unit: UnitLayout, classes: list[str]) 
         y = shown // COLUMNS * (SIDE + TOP * LINE + 8) + 4
         sheet.paste(Image.fromarray(pixels), (x, y))
         labels = by_id[row["image_id"]]["labels"]
-        for rank, index in enumerate(np.argsort(row["sparc"])[::-1][:TOP]):
+        for rank, index in enumerate(np.argsort(row[method])[::-1][:TOP]):
             mark, colour = _mark(int(index), labels)
-            text = f"{mark}{classes[index]}  {row['sparc'][index]:.1f}"
+            text = f"{mark}{classes[index]}  {row[method][index]:.1f}"
             draw.text((x, y + SIDE - 8 + rank * LINE), text, fill=colour, font=font)
         shown += 1
     if not shown:

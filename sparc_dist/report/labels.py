@@ -1,43 +1,99 @@
-"""The most likely classes of each image, from a run's final scores."""
+"""The classes of each image, as a run decided: for people to read, and as a CSV file."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from sparc_dist import storage
 from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import RunLayout
+from sparc_dist.runs import RunLayout, UnitLayout
+from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.shards import matrix
 
-Row = tuple[str, list[tuple[str, float]]]
+COLUMNS = ("image_id", "class", "probability", "present", "score", "rank")
 
 
-def top_classes(run: str, dataset: str, backbone: str, top: int) -> Iterator[Row]:
-    """Yields each image with its ``top`` classes and their scores, the highest score first."""
+@dataclass(frozen=True)
+class ClassLabel:
+    """One class in one image. probability: None for a class whose scores do not vary."""
+
+    name: str
+    probability: float | None
+    present: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class ImageLabels:
+    """The classes of one image, the highest score first."""
+
+    image_id: str
+    classes: list[ClassLabel]
+
+    def line(self) -> str:
+        """Returns what is in the image: the classes present, or else the likeliest absent one."""
+        present = [label for label in self.classes if label.present]
+        shown = present or self.classes[:1]
+        names = ", ".join(f"{label.name} {_probability(label)}" for label in shown)
+        return f"{self.image_id}: {names if present else f'nothing (likeliest: {names})'}"
+
+
+def image_labels(run: str, dataset: str, backbone: str) -> Iterator[ImageLabels]:
+    """Yields the labels of each image of a unit."""
     data = RunLayout(run).dataset(dataset)
+    unit = data.unit(backbone)
     classes = PromptBank.from_table(storage.read_table(data.prompts)).classes
+    _, primary = read_decisions(unit.decisions)
     for shard in range(len(storage.row_group_sizes(data.images))):
-        table = storage.read_table(data.unit(backbone).final(shard), ["image_id", "sparc"])
-        scores = matrix(table["sparc"], len(classes))
-        for image_id, row in zip(table["image_id"].to_pylist(), scores, strict=True):
-            best = np.argsort(-row, kind="stable")[:top]
-            yield image_id, [(classes[index], float(row[index])) for index in best]
+        yield from _shard_labels(unit, shard, classes, primary)
 
 
-def write_labels(rows: Iterable[Row], url: str, keep: int) -> tuple[list[Row], int]:
-    """Writes one CSV line per image and class; returns the first ``keep`` rows and the total."""
-    first: list[Row] = []
+def _shard_labels(
+    unit: UnitLayout, shard: int, classes: tuple[str, ...], primary: str
+) -> Iterator[ImageLabels]:
+    final = storage.read_table(unit.final(shard), ["image_id", primary])
+    labels = storage.read_table(unit.labels(shard), ["probability", "present"])
+    scores = matrix(final[primary], len(classes))
+    shape = scores.shape
+    probability = np.array(labels["probability"].to_pylist(), dtype=object).reshape(shape)
+    present = labels["present"].to_numpy().reshape(shape)
+    for row, image_id in enumerate(final["image_id"].to_pylist()):
+        order = np.argsort(-scores[row], kind="stable")
+        yield ImageLabels(
+            image_id,
+            [
+                ClassLabel(
+                    classes[i], probability[row, i], bool(present[row, i]), float(scores[row, i])
+                )
+                for i in order
+            ],
+        )
+
+
+def write_labels(
+    images: Iterable[ImageLabels], url: str, keep: int
+) -> tuple[list[ImageLabels], int]:
+    """Writes one CSV line per image and class; returns the first ``keep`` images and the total."""
+    first: list[ImageLabels] = []
     count = 0
     with storage.atomic_file(url) as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["image_id", "rank", "class", "score"])
-        for image_id, best in rows:
+        writer.writerow(COLUMNS)
+        for image in images:
             count += 1
             if len(first) < keep:
-                first.append((image_id, best))
-            for rank, (name, score) in enumerate(best, 1):
-                writer.writerow([image_id, rank, name, f"{score:.4f}"])
+                first.append(image)
+            for rank, label in enumerate(image.classes, 1):
+                number = "" if label.probability is None else f"{label.probability:.4f}"
+                present = "yes" if label.present else "no"
+                score = f"{label.score:.4f}"
+                writer.writerow([image.image_id, label.name, number, present, score, rank])
     return first, count
+
+
+def _probability(label: ClassLabel) -> str:
+    return "–" if label.probability is None else f"{label.probability:.2f}"

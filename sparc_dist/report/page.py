@@ -9,6 +9,18 @@ from typing import Any
 from sparc_dist.runs import TITLES, Results
 from sparc_dist.runs.tables import shown
 
+#: What is shown of decisions: the key in metrics.json, the title, the digits.
+DECISIONS = (
+    ("micro_f1", "micro F1 (%)", 1),
+    ("oracle_micro_f1", "micro F1 of the best thresholds (%)", 1),
+    ("macro_f1", "macro F1 (%)", 1),
+    ("oracle_macro_f1", "macro F1 of the best thresholds (%)", 1),
+    ("sample_f1", "F1 per image (%)", 1),
+    ("precision", "precision (%)", 1),
+    ("recall", "recall (%)", 1),
+    ("ece", "expected calibration error", 3),
+)
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; }
@@ -43,7 +55,8 @@ def _body(results: Results, examples: Sequence[str]) -> Iterator[str]:
         if metrics["errors"]["images"]:
             yield _error_table(metrics["errors"])
         if metrics["sparc"]["AP"]:
-            yield _class_table(metrics)
+            yield _class_table(metrics, results.methods)
+            yield _decision_table(metrics)
 
 
 def _main_table(results: Results) -> str:
@@ -79,19 +92,34 @@ def _error_table(errors: dict[str, Any]) -> str:
     return f"<table><tr>{_cells('th', [f'errors: {share}', 'images'])}</tr>{rows}</table>"
 
 
-def _class_table(metrics: dict[str, Any]) -> str:
-    """Returns the AP per class, the largest gain over ZSCLIP first."""
-    aps = {method: metrics[method]["AP"] for method in TITLES}
-    names = [name for name, value in aps["sparc"].items() if value is not None]
-    names.sort(key=lambda name: aps["zsclip"][name] - aps["sparc"][name])
+def _class_table(metrics: dict[str, Any], methods: Sequence[str]) -> str:
+    """Returns the AP per class, the largest gain of the primary method over ZSCLIP first."""
+    aps = {method: metrics[method]["AP"] for method in methods if method in metrics}
+    ours = aps[metrics.get("primary", "sparc")]
+    names = [name for name, value in ours.items() if value is not None]
+    names.sort(key=lambda name: aps["zsclip"][name] - ours[name])
     rows = "".join(
-        f"<tr><td>{escape(name)}</td>{_cells('td', [shown(aps[m][name]) for m in TITLES])}"
-        f"<td>{aps['sparc'][name] - aps['zsclip'][name]:+.1f}</td>"
-        f'<td class="text"><span class="bar" style="width:{aps["sparc"][name] / 5:.1f}rem"></span>'
+        f"<tr><td>{escape(name)}</td>{_cells('td', [shown(aps[m][name]) for m in aps])}"
+        f"<td>{ours[name] - aps['zsclip'][name]:+.1f}</td>"
+        f'<td class="text"><span class="bar" style="width:{ours[name] / 5:.1f}rem"></span>'
         "</td></tr>"
         for name in names
     )
-    head = _cells("th", ["AP (%)", *TITLES.values(), "gain", ""])
+    head = _cells("th", ["AP (%)", *(TITLES[method] for method in aps), "gain", ""])
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _decision_table(metrics: dict[str, Any]) -> str:
+    """Returns how good the decisions of each method are; nothing for runs without decisions."""
+    methods = [name for name in TITLES if "decisions" in metrics.get(name, {})]
+    if not methods:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(title)}</td>"
+        f"{_cells('td', [shown(metrics[m]['decisions'][key], digits) for m in methods])}</tr>"
+        for key, title, digits in DECISIONS
+    )
+    head = _cells("th", ["decisions", *(TITLES[method] for method in methods)])
     return f"<table><tr>{head}</tr>{rows}</table>"
 
 

@@ -26,10 +26,12 @@ def write_report(run: str) -> Results:
 
 def _write(layout: RunLayout, results: Results) -> None:
     pictures = []
-    for dataset, backbone in results.metrics:
+    for (dataset, backbone), metrics in results.metrics.items():
         data = layout.dataset(dataset)
         bank = PromptBank.from_table(storage.read_table(data.prompts))
-        sheet = example_sheet(data, data.unit(backbone), list(bank.classes))
+        sheet = example_sheet(
+            data, data.unit(backbone), list(bank.classes), metrics.get("primary", "sparc")
+        )
         if sheet is not None:
             url = layout.figure(dataset, backbone)
             pictures.append(url.removeprefix(layout.report + "/"))

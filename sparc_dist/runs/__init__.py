@@ -8,10 +8,9 @@ from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout,
 from sparc_dist.runs.markers import Marker, MarkerSummary, Provenance
 from sparc_dist.runs.record import claim, read_record
 from sparc_dist.runs.results import NO_LABELS, TITLES, Pending, Phase, Results, UnitKey
-from sparc_dist.runs.shards import METHODS, DamagedScores, UnitShards
+from sparc_dist.runs.shards import DamagedScores, UnitShards
 
 __all__ = [
-    "METHODS",
     "NO_LABELS",
     "STAGES",
     "TITLES",

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from sparc_dist.storage import join
 
 #: The passes of the reduce.
-STAGES = ("prompt_statistics", "rank_statistics", "final_scores", "average_precision")
+STAGES = (
+    "prompt_statistics",
+    "rank_statistics",
+    "final_scores",
+    "decision_statistics",
+    "labels",
+)
 #: The largest number of groups of shards, with one state file per pass: enough groups to keep a
 #: cluster busy, and few enough to be merged at once.
 MOST_GROUPS = 64
+
+#: The number of states that are merged at once. Sums of floats depend on it in their last bits.
+FAN_IN = 16
 
 #: The suffixes of the files that an experiment writes.
 EXPERIMENT_FILES = ("csv", "md", "png", "svg")
@@ -45,15 +54,29 @@ class UnitLayout:
         return join(self.root, "errors", f"{shard:05d}.parquet")
 
     def final(self, shard: int) -> str:
-        """Returns the URL of the final scores: image_id, zsclip, debiased, sparc."""
+        """Returns the URL of the final scores: image_id, zsclip, debiased, sparc, duo, …."""
         return join(self.root, "final", f"{shard:05d}.parquet")
+
+    def labels(self, shard: int) -> str:
+        """Returns the URL of the labels: image_id, class, probability, present."""
+        return join(self.root, "labels", f"{shard:05d}.parquet")
+
+    def wide_labels(self, shard: int) -> str:
+        """Returns the URL of the labels with one column per class: its probability."""
+        return join(self.root, "labels-wide", f"{shard:05d}.parquet")
+
+    @property
+    def decisions(self) -> str:
+        """The URL of the decision rules of all classes."""
+        return join(self.root, "decisions.json")
 
     def files(self, shards: int) -> Iterator[str]:
         """Yields the URLs of a unit with ``shards`` shards, except markers and metrics."""
         for shard in range(shards):
             yield from (self.scores(shard), self.errors(shard), self.final(shard))
+            yield from (self.labels(shard), self.wide_labels(shard))
         yield from (self.state(stage, group) for stage in STAGES for group in range(MOST_GROUPS))
-        yield self.fusion
+        yield from (self.fusion, self.decisions)
 
     def state(self, stage: str, group: int) -> str:
         """Returns the URL of the state of a pass for a group of shards, used to resume."""

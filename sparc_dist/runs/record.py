@@ -36,10 +36,13 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
         discard(layout, _read(layout) or identity)
     record = None if overwrite else _read_undamaged(layout)
     if record is not None:
-        different = list(differences({key: record[key] for key in identity}, identity))
-        if not different:
+        if not _different(record, identity):
             return record
         if _has_results(layout, record):
+            known = {**identity, "config": _known(record["config"], identity["config"])}
+            different = _different(record, known)
+            if not different:
+                return record
             raise UserError(
                 f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); go "
                 "back to that config, keep both with --to NEW, or replace it with --overwrite."
@@ -53,6 +56,19 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
     record = {"format": FORMAT, "sparc_dist": __version__, **identity, **_facts()}
     storage.write_json(layout.run, record)
     return record
+
+
+def _different(record: Record, identity: Record) -> list[str]:
+    return list(differences({key: record[key] for key in identity}, identity))
+
+
+def _known(old: Any, new: Any) -> Any:
+    """Returns a config without the keys of which a config of an older version has none."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {key: _known(old[key], value) for key, value in new.items() if key in old}
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [_known(*pair) for pair in zip(old, new, strict=True)]
+    return new
 
 
 def read_record(layout: RunLayout) -> Record:
@@ -123,8 +139,8 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
     urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
     for dataset in config.datasets:
         prompts = dataset.prompts
-        named = (dataset.classes, prompts.labels, prompts.sets, prompts.descriptive)
-        urls += [url for url in named if isinstance(url, str)]
+        named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
+        urls += [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
     return {url: storage.sha256(url) for url in sorted(set(urls))}
 
 

@@ -21,7 +21,7 @@ Phase = Literal["all", "score", "reduce"]
 Pending = dict[str, list[BackboneConfig]]
 
 #: The methods of every report: their keys in files, and their titles.
-TITLES = {"zsclip": "ZSCLIP", "debiased": "debiased", "sparc": "SPARC"}
+TITLES = {"zsclip": "ZSCLIP", "debiased": "debiased", "sparc": "SPARC", "duo": "duo"}
 NO_LABELS = "There are no labels, so there is no mAP; the scores are in `final/`."
 
 
@@ -71,7 +71,8 @@ class Results:
     def mean_ap(self, dataset: str, backbone: str, method: str) -> float | None:
         """Returns the mAP in percent, or None if the unit failed or has no labels."""
         metrics = self.metrics.get((dataset, backbone))
-        return metrics[method]["mAP"] if metrics else None
+        found: float | None = metrics.get(method, {}).get("mAP") if metrics else None
+        return found
 
     def average(self, dataset: str, method: str) -> float | None:
         """Returns the mean over the backbones that have a mAP."""
@@ -79,10 +80,16 @@ class Results:
         present = [value for value in maps if value is not None]
         return sum(present) / len(present) if present else None
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods that some unit has; runs of the first version have no duo."""
+        found = list(self.metrics.values())
+        return [name for name in TITLES if not found or any(name in one for one in found)]
+
     def rows(self) -> Iterator[tuple[str, str, list[float | None]]]:
         """Yields (data set, method, mAP of each backbone and then their average)."""
         for dataset in self.datasets:
-            for method in TITLES:
+            for method in self.methods:
                 values = [self.mean_ap(dataset, name, method) for name in self.backbones]
                 yield dataset, method, [*values, self.average(dataset, method)]
 
@@ -102,6 +109,7 @@ class Results:
             if errors["images"]:
                 reasons = "; ".join(f"{n} × {why}" for why, n in errors["reasons"].items())
                 yield f"{unit}: {errors['images']} of {total} images could not be read: {reasons}."
+            yield from _below_baseline(unit, metrics)
             empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
             if empty:
                 yield f"{unit}: no image contains {', '.join(empty)}."
@@ -114,3 +122,14 @@ class Results:
             yield from (f"{unit}: {note}" for note in metrics["notes"])
         for (dataset, backbone), reason in self.failures.items():
             yield f"{dataset} × {backbone} failed: {reason}"
+
+
+def _below_baseline(unit: str, metrics: dict[str, Any]) -> Iterator[str]:
+    """Warns if the method that decides ranks worse than plain CLIP."""
+    primary = metrics.get("primary", "sparc")
+    ours, plain = metrics.get(primary, {}).get("mAP"), metrics["zsclip"]["mAP"]
+    if ours is not None and plain is not None and ours < plain:
+        yield (
+            f"{unit}: {TITLES[primary]} has a lower mAP ({ours:.1f}) than ZSCLIP ({plain:.1f}); "
+            "prefer the ZSCLIP scores here, or add classes, background or images."
+        )

@@ -10,7 +10,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core import Scores
+from sparc_dist.core import METHODS, FinalScores, Scores
 from sparc_dist.errors import UserError
 from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 from sparc_dist.runs.markers import Marker, Provenance
 
 ERRORS = pa.schema([("image_id", pa.string()), ("uri", pa.string()), ("error", pa.string())])
-METHODS = ("zsclip", "debiased", "sparc")
 
 
 def error_kind(reason: str) -> str:
@@ -77,20 +76,21 @@ def write_shard(
     return Marker(shard, len(table), len(errors), reasons, hashes, by)
 
 
-def final_table(ids: pa.ChunkedArray, columns: Sequence[NDArray[np.floating]]) -> pa.Table:
-    """Returns a shard's final scores: ZSCLIP, debiased and SPARC, each (n, N)."""
-    lists = {name: list_column(rows) for name, rows in zip(METHODS, columns, strict=True)}
+def final_table(ids: pa.ChunkedArray, final: FinalScores) -> pa.Table:
+    """Returns a shard's final scores, one row per image."""
+    lists = {field.name: list_column(getattr(final, field.name)) for field in fields(final)}
     return pa.table({"image_id": ids, **lists})
 
 
 @dataclass(frozen=True)
 class UnitShards:
-    """Reads a unit's shards, one at a time."""
+    """Reads a unit's shards, one at a time. classes, background: N and B."""
 
     dataset: DatasetLayout
     unit: UnitLayout
     classes: int
     compounds: int
+    background: int = 0
 
     def scores(self, shard: int) -> tuple[pa.ChunkedArray, Scores]:
         """Returns a shard's image ids and scores."""
@@ -105,7 +105,8 @@ class UnitShards:
         return table["image_id"], self._scores(table), matrix(table["embedding"], width)
 
     def _scores(self, table: pa.Table) -> Scores:
-        widths = {"singleton": self.classes, "auxiliary": self.classes, "compound": self.compounds}
+        columns = self.classes + self.background
+        widths = {"singleton": columns, "auxiliary": columns, "compound": self.compounds}
         return Scores(**{name: matrix(table[name], width) for name, width in widths.items()})
 
     def _read_scores(self, shard: int, columns: list[str] | None = None) -> pa.Table:
@@ -130,8 +131,12 @@ class UnitShards:
         """Whether a shard's final scores are stored as they were written."""
         return _has_hash(storage.read_if_exists(self.unit.final(shard)), sha256)
 
-    def final(self, shard: int, sha256: str) -> tuple[list[str], NDArray[np.float32]]:
-        """Returns a shard's image ids and final scores, the three methods side by side (n, 3 N)."""
+    def has_labels(self, shard: int, sha256: str) -> bool:
+        """Whether a shard's labels are stored as they were written."""
+        return _has_hash(storage.read_if_exists(self.unit.labels(shard)), sha256)
+
+    def final(self, shard: int, sha256: str) -> tuple[list[str], FinalScores]:
+        """Returns a shard's image ids and final scores."""
         content = storage.read_if_exists(self.unit.final(shard))
         if not _has_hash(content, sha256):
             raise UserError(
@@ -139,8 +144,13 @@ class UnitShards:
                 "compute it again."
             )
         table = pq.read_table(io.BytesIO(content or b""))
-        parts = [matrix(table[name], self.classes) for name in METHODS]
-        return table["image_id"].to_pylist(), np.concatenate(parts, axis=1)
+        widths = {
+            **dict.fromkeys(METHODS, self.classes),
+            "sparc_background": self.background,
+            "duo_total": self.classes + self.background,
+        }
+        parts = {name: matrix(table[name], width) for name, width in widths.items()}
+        return table["image_id"].to_pylist(), FinalScores(**parts)
 
     def labels(self, shard: int, ids: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Returns which of the images have labels (n,), and their labels (n, N)."""

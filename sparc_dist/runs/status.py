@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from sparc_dist import storage
-from sparc_dist.core import Method, needs_ranks
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import READERS, MarkerSummary
 from sparc_dist.runs.record import read_record
-from sparc_dist.runs.results import Results
+from sparc_dist.runs.results import TITLES, Results
 from sparc_dist.runs.tables import aligned, shown
 
 HEADER = ("data set", "backbone", "scored", "images", "errors", "shards", "stage")
@@ -48,8 +47,7 @@ def status(root: str) -> list[UnitStatus]:
     layout = RunLayout(root)
     record = read_record(layout)
     results = Results.read(layout, record)
-    method = Method(**record["config"]["method"])
-    datasets = {name: _Dataset.read(layout.dataset(name), method) for name in results.datasets}
+    datasets = {name: _Dataset.read(layout.dataset(name)) for name in results.datasets}
     return [
         _unit(datasets[name], (name, backbone), results)
         for name, backbone in product(results.datasets, results.backbones)
@@ -84,20 +82,15 @@ class _Dataset:
     layout: DatasetLayout
     images: int
     shards: int
-    passes: tuple[str, ...]
 
     @classmethod
-    def read(cls, layout: DatasetLayout, method: Method) -> _Dataset:
+    def read(cls, layout: DatasetLayout) -> _Dataset:
         facts = storage.read_json_if_exists(layout.marker) or {
             "images": 0,
             "shards": 0,
             "labelled": 0,
         }
-        prompts, ranks, final, precision = STAGES
-        passes = [prompts, ranks, final] if needs_ranks(method) else [prompts, final]
-        if facts["labelled"]:
-            passes.append(precision)
-        return cls(layout, facts["images"], facts["shards"], tuple(passes))
+        return cls(layout, facts["images"], facts["shards"])
 
 
 def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
@@ -127,10 +120,11 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
 
 
 def _done(results: Results, key: tuple[str, str]) -> str:
-    before, after = (results.mean_ap(*key, method) for method in ("zsclip", "sparc"))
-    if after is None:
+    found = {TITLES[method]: results.mean_ap(*key, method) for method in ("zsclip", "sparc", "duo")}
+    if found["SPARC"] is None:
         return "done, without labels"
-    return f"done, mAP {shown(before)} ZSCLIP, {shown(after)} SPARC"
+    values = [f"{shown(value)} {name}" for name, value in found.items() if value is not None]
+    return f"done, mAP {', '.join(values)}"
 
 
 def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
@@ -139,7 +133,7 @@ def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
         return "scoring" if missing < data.shards else "not begun"
     groups = len(shard_groups(data.shards))
     with ThreadPoolExecutor(READERS) as readers:
-        for name in data.passes:
+        for name in STAGES:
             urls = [unit.state(name, group) for group in range(groups)]
             done = sum(readers.map(_exists, urls))
             if done < groups:

@@ -43,7 +43,7 @@ def _score(config: Config, layout: RunLayout, settings: Settings) -> None:
     """Draws the scores of all shards into storage, one task per group of shards."""
     (dataset,), (backbone,) = config.datasets, config.backbones
     limit = config.resources.no_progress_seconds
-    data = prepare(dataset, layout.dataset(dataset.name), config.shard_size, limit)
+    data = prepare(dataset, layout.dataset(dataset.name), (), config.shard_size, limit)
     drawing = Drawing.from_prepared(data, backbone.name, settings)
     stages = Stages(dataset.name, backbone.name)
     Passes(data.sizes, limit).merged("scoring", stages, partial(_draw, drawing))

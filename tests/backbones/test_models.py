@@ -68,6 +68,14 @@ def test_a_singleton_is_the_normalised_mean_of_its_80_templates(tiny: Backbone) 
     np.testing.assert_allclose(texts.compound, compound, atol=1e-6)
 
 
+def test_background_classes_are_embedded_after_the_classes(tiny: Backbone) -> None:
+    texts = tiny.embed(PromptBank(CLASSES, (), ("boat", "kite")))
+    alone = tiny.embed(PromptBank(CLASSES, ()))
+    assert len(texts.singleton) == len(texts.auxiliary) == len(CLASSES) + 2
+    np.testing.assert_allclose(texts.singleton[: len(CLASSES)], alone.singleton, atol=1e-6)
+    np.testing.assert_allclose(texts.auxiliary[-2:], tiny.encode_texts(["boat", "kite"]), atol=1e-6)
+
+
 def test_scores_are_cosines_in_float32(tiny: Backbone) -> None:
     bank = PromptBank(CLASSES, ())
     scores, embedding = Scorer(tiny, tiny.embed(bank)).score(noise(5, tiny.image_size), 2)

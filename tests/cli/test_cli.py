@@ -27,7 +27,9 @@ def test_version() -> None:
     assert sparc_dist("--version").stdout == f"sparc-dist {__version__}\n"
 
 
-COMMANDS = "demo label run plan status report backbones datasets prompts fuse bench".split()
+COMMANDS = (
+    "demo label run plan status report decide ask backbones datasets prompts fuse bench".split()
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -68,7 +70,9 @@ def test_fuse_equals_the_reference(tmp_path: Path, source: tuple[object, ...]) -
         assert metrics[name]["mAP"] == pytest.approx(column["mAP"], abs=1e-6)
         assert metrics[name]["AP"] == pytest.approx(column["AP"], abs=1e-6)
     final = pq.read_table(tmp_path / "out" / "final.parquet")
-    assert final.schema.names == ["image_id", "zsclip", "debiased", "sparc"]
+    names = ["image_id", "zsclip", "debiased", "sparc", "duo", "sparc_background", "duo_total"]
+    assert final.schema.names == names
+    assert metrics["duo"]["mAP"] == pytest.approx(61.1558, abs=1e-4)
     assert final.num_rows == 800
 
 
@@ -80,7 +84,8 @@ def test_fuse_without_labels_and_with_an_empty_class(tmp_path: Path) -> None:
     done = sparc_dist("fuse", "--scores", tmp_path / "bare.npz", *prompts, "--out", tmp_path / "a")
     assert done.returncode == 0
     assert "there is no mAP" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["final.parquet", "fusion.json"]
+    assert not (tmp_path / "a" / "metrics.json").exists()
+    assert pq.read_table(tmp_path / "a" / "labels.parquet").num_rows == 800 * 20
     labels[:, 3] = 0
     np.savez(tmp_path / "empty.npz", **arrays, labels=labels)
     means = {}
@@ -210,11 +215,20 @@ def test_prompts_are_made_and_shown_without_images_or_models(
     config = write_config({"images": "nowhere", "classes": ["cat", "dog", "sofa"]})
     done = sparc_dist("prompts", config, "--show")
     assert done.returncode == 0, done.stderr
-    assert "compound   3: 3 pair" in done.stdout
-    assert "fewer than 4: cat (2), dog (2), sofa (2)" in done.stdout
+    assert "background 25 classes" in done.stdout
+    assert "compound   78: 78 pair" in done.stdout
+    assert "background: car, bus, bicycle, " in done.stdout
     assert "  cat and sofa\n" in done.stdout
     table = pq.read_table(tmp_path / "run" / "scenes" / "prompts.parquet")
-    assert table["text"].to_pylist()[-1] == "dog and sofa"
+    assert table["text"].to_pylist()[-1] == "sofa and bench"
+
+
+def test_prompts_without_background_classes(write_config: Callable[..., str]) -> None:
+    config = write_config({"classes": ["cat", "dog", "sofa"], "background": "none"})
+    done = sparc_dist("prompts", config, "--show")
+    assert "background: none\n" in done.stdout
+    assert "compound   3: 3 pair" in done.stdout
+    assert "fewer than 4: cat (2), dog (2), sofa (2)" in done.stdout
 
 
 def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
@@ -239,19 +253,23 @@ def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) 
     (photos / "broken.jpg").write_bytes(b"no")
     out = tmp_path / "out"
     options = ("--classes", "cat, pizza,traffic light", "--model", "sparc-tiny", "--out", out)
-    done = sparc_dist("label", photos, *options, "--top", 2, ray=cluster)
+    done = sparc_dist("label", photos, *options, ray=cluster)
     assert done.returncode == 0, done.stderr
     assert "… and 4 more" in done.stdout
     assert "1 of 25 images could not be read: 1 × not an image in a known format." in done.stdout
     lines = (out / "labels.csv").read_text().splitlines()
-    assert lines[0] == "image_id,rank,class,score"
-    assert len(lines) == 1 + 24 * 2
-    first, second = (line.split(",") for line in lines[1:3])
-    assert first[0].startswith("Hôtel ")
-    assert first[2] in ("cat", "pizza", "traffic light")
-    assert float(first[3]) >= float(second[3])
-    shown = f"{first[0]}: {first[2]} {float(first[3]):+.1f}, {second[2]} {float(second[3]):+.1f}"
-    assert shown in done.stdout
+    assert lines[0] == "image_id,class,probability,present,score,rank"
+    assert len(lines) == 1 + 24 * 3
+    rows = [line.split(",") for line in lines[1:4]]
+    assert {row[0] for row in rows} == {rows[0][0]}
+    assert rows[0][0].startswith("Hôtel ")
+    assert {row[1] for row in rows} == {"cat", "pizza", "traffic light"}
+    assert [row[5] for row in rows] == ["1", "2", "3"]
+    assert float(rows[0][4]) >= float(rows[1][4]) >= float(rows[2][4])
+    assert all(0 <= float(row[2]) <= 1 for row in rows)
+    present = [f"{row[1]} {float(row[2]):.2f}" for row in rows if row[3] == "yes"]
+    likeliest = f"nothing (likeliest: {rows[0][1]} {float(rows[0][2]):.2f})"
+    assert f"{rows[0][0]}: {', '.join(present) or likeliest}" in done.stdout
 
 
 def test_label_says_which_file_is_missing(tmp_path: Path, scenes: Path, cluster: str) -> None:

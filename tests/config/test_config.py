@@ -41,6 +41,13 @@ def test_a_good_config_with_paths_relative_to_its_folder(tmp_path: Path) -> None
     assert config.method.strategy == "max-variance"
 
 
+def test_a_file_of_background_classes_is_a_path(tmp_path: Path) -> None:
+    raw = changed(lambda c: c["datasets"][0].update(background="names.txt"))
+    assert load_config(write(tmp_path, raw)).datasets[0].background == str(tmp_path / "names.txt")
+    raw = changed(lambda c: c["datasets"][0].update(background="none"))
+    assert load_config(write(tmp_path, raw)).datasets[0].background == "none"
+
+
 def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) -> None:
     raw = changed(lambda c: c["backbones"][0].update(weights="models/b32.pt"))
     config = load_config(write(tmp_path, raw), output="s3://bucket/run")

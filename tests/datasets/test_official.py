@@ -63,8 +63,9 @@ def test_voc_difficult_objects_count_as_absent(voc: Path) -> None:
 def test_the_voc_preset_takes_pairs_from_its_training_labels(voc: Path, tmp_path: Path) -> None:
     config = DatasetConfig.model_validate({"name": "v", "kind": "voc2007", "images": str(voc)})
     assert (config.prompts.direction, config.resnet_size) == ("forward", 512)
-    bank, notes = dataset_bank(config, DatasetLayout(str(tmp_path / "run")))
+    bank, notes = dataset_bank(config, DatasetLayout(str(tmp_path / "run")), ["boat"])
     assert [prompt.text for prompt in bank.compound] == ["cat and sofa"]
+    assert bank.background == ()
     assert bank.classes[10] == "dining table"
     assert notes == []
 
@@ -231,7 +232,7 @@ def test_real_voc_labels_are_counted_as_published(tmp_path: Path) -> None:
         config = DatasetConfig.model_validate(
             {"name": "v", "kind": "voc2007", "images": root, "prompts": {"direction": direction}}
         )
-        bank, _ = dataset_bank(config, DatasetLayout(str(tmp_path)))
+        bank, _ = dataset_bank(config, DatasetLayout(str(tmp_path)), ())
         for origin in ("pair", "triplet"):
             counts[direction, origin] = sum(p.origin == origin for p in bank.compound)
     assert counts["forward", "pair"] == 30

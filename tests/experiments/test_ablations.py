@@ -7,16 +7,24 @@ from typing import Any
 
 import pytest
 
-from sparc_dist.core.variants import DEBIASED, SPARC, Variant
+from sparc_dist.core.variants import DEBIASED, SPARC, STORED, Variant
 from sparc_dist.experiments.ablations import ABLATIONS, Aps
 from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.noise_model import SHOWN, _columns
 from sparc_dist.experiments.plug_in import _paper_pair
-from sparc_dist.experiments.prompt_sets import ALL_TEMPLATES, PAIRS, RANDOM, Columns, in_template
+from sparc_dist.experiments.prompt_sets import (
+    ALL_PAIRS,
+    ALL_TEMPLATES,
+    PAIRS,
+    RANDOM,
+    Columns,
+    in_template,
+    prompts_of,
+)
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.prompts import CompoundPrompt, PromptBank, pair_prompt
-from sparc_dist.prompts.compound import triplet_prompt
+from sparc_dist.prompts import CompoundPrompt, PromptBank, all_pairs, pair_prompt
+from sparc_dist.prompts.compound import background_pairs, triplet_prompt
 from sparc_dist.runs.tables import Table
 from tests.support.finished_runs import finished_run
 
@@ -164,3 +172,11 @@ def test_a_bank_without_a_pair_has_no_set_of_pairs() -> None:
     assert not columns.is_available(PAIRS)
     assert not columns.is_available(in_template("or"))
     assert columns.is_available("all pairs")
+
+
+def test_sets_are_of_classes_only_if_the_run_has_background_classes() -> None:
+    pairs = (*all_pairs(CLASSES), *background_pairs(CLASSES, ["boat"]))
+    bank = PromptBank(CLASSES, pairs, ("boat",))
+    assert list(prompts_of(PAIRS, bank)) == all_pairs(CLASSES)
+    assert list(prompts_of(ALL_PAIRS, bank)) == all_pairs(CLASSES)
+    assert len(Columns(bank).mentions(STORED)) == len(CLASSES)

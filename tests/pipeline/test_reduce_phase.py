@@ -6,8 +6,10 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import ray
 
@@ -17,7 +19,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.external_scores import read_npz
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.reduce_phase import ReducePhase
-from sparc_dist.runs import Provenance, RunLayout, UnitShards
+from sparc_dist.runs import STAGES, Provenance, RunLayout, UnitShards
 from sparc_dist.runs.layout import MOST_GROUPS
 from sparc_dist.runs.shards import scores_table, write_shard
 
@@ -44,7 +46,15 @@ def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
         write_shard(unit, shard, table, [], by).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, 20, len(matrices.bank.compound))
-    return ReducePhase(shards, matrices.bank, method, sizes, "golden", limit=300)
+    return ReducePhase(shards, matrices.bank, method, "duo", sizes, "golden", limit=300)
+
+
+def reduced(phase: ReducePhase, watch: Seen) -> dict[str, Any]:
+    """Runs all passes; returns the metrics."""
+    statistics = phase.score(phase.fit(watch), watch)
+    assert isinstance(statistics, ray.ObjectRef)
+    decisions, counts = phase.decide(statistics, watch)
+    return phase.evaluate(statistics, counts, phase.label(decisions, watch), "skip")
 
 
 class Seen:
@@ -65,23 +75,45 @@ def test_the_golden_reference_through_shards_on_ray(tmp_path: Path) -> None:
     expected = json.loads((GOLDEN / "expected.json").read_text())["expected"]
     phase = golden_phase(tmp_path, Method(), [150, 300, 450, 600, 750])
     watch = Seen()
-    positives = phase.score(phase.fit(watch), watch)
-    assert isinstance(positives, ray.ObjectRef)
-    summary = phase.evaluate(positives, "skip", watch)
-    for name, column in expected.items():
+    summary = reduced(phase, watch)
+    duo = json.loads((GOLDEN / "duo_expected.json").read_text())["duo"]
+    for name, column in {**expected, "duo": duo}.items():
         assert summary[name]["mAP"] == pytest.approx(column["mAP"], abs=1e-6)
         for label, value in column["AP"].items():
             assert summary[name]["AP"][label] == pytest.approx(value, abs=1e-6)
-    assert set(watch.images.values()) == {800}
+    assert watch.images == dict.fromkeys(STAGES, 800)
+    rules = json.loads((GOLDEN / "decisions_expected.json").read_text())
+    for name in ("sparc", "duo"):
+        found, rule = summary[name]["decisions"], rules[name]["label_free"]
+        expected_f1 = rule["percent"]["micro_F1"] if "percent" in rule else rule["micro_f1"]
+        assert found["micro_f1"] == pytest.approx(expected_f1, abs=0.1)
+        assert found["oracle_micro_f1"] == pytest.approx(rules[name]["oracle"]["micro_f1"], abs=0.1)
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_fixed_strategy_needs_no_second_pass(tmp_path: Path) -> None:
+def test_labels_and_decisions_do_not_depend_on_the_shards(tmp_path: Path) -> None:
+    found = []
+    for cuts in ([400], [150, 300, 450, 600, 750]):
+        folder = tmp_path / str(len(cuts))
+        reduced(golden_phase(folder, Method(), cuts), Seen())
+        unit = folder / "golden" / "made-up"
+        found.append([(unit / "decisions.json").read_bytes(), pq.read_table(unit / "labels")])
+        wide = pq.read_table(unit / "labels-wide")
+        assert wide.column_names[:3] == ["image_id", "present", "aeroplane"]
+    rules, labels = zip(*found, strict=True)
+    assert json.loads(rules[0])["duo"]["classes"]["cat"]["status"] == "clear"
+    assert labels[0].equals(labels[1])
+    assert labels[0].column_names == ["image_id", "class", "probability", "present"]
+    assert labels[0].num_rows == 800 * 20
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_fixed_strategy_is_not_sorted_for(tmp_path: Path) -> None:
     phase = golden_phase(tmp_path, Method(strategy="kmax", k=2), [400])
-    watch = Seen()
-    fusion = ray.get(phase.fit(watch))
-    assert set(watch.images) == {"prompt_statistics"}
-    assert [int(np.flatnonzero(weights)[0]) for weights in fusion.weights] == [2] * 20
+    fusions = ray.get(phase.fit(Seen()))
+    assert [int(np.flatnonzero(weights)[0]) for weights in fusions.sparc.weights] == [2] * 20
+    state = np.load(tmp_path / "golden" / "made-up" / "reduce" / "rank_statistics" / "00.npz")
+    assert state["state000000"][0] == 1  # SPARC's part has no scatter
 
 
 @pytest.mark.usefixtures("cluster")
@@ -96,13 +128,13 @@ def test_a_pass_that_makes_no_progress_ends_with_a_sentence(tmp_path: Path) -> N
 def test_what_else_a_reduce_learnt_from_is_not_taken_over(tmp_path: Path) -> None:
     first = golden_phase(tmp_path, Method(), [400])
     silent = Seen()
-    fusion = ray.get(first.fit(silent))
+    fusion = ray.get(first.fit(silent)).sparc
     state = tmp_path / "golden" / "made-up" / "reduce" / "prompt_statistics" / "00.npz"
     kept = state.stat().st_mtime_ns
-    np.testing.assert_equal(ray.get(first.fit(silent)).weights, fusion.weights)
+    np.testing.assert_equal(ray.get(first.fit(silent)).sparc.weights, fusion.weights)
     assert state.stat().st_mtime_ns == kept
     other = replace(first, method=Method(image_debias="none"))
-    assert ray.get(other.fit(silent)).moments.mean[0] != fusion.moments.mean[0]
+    assert ray.get(other.fit(silent)).sparc.moments.mean[0] != fusion.moments.mean[0]
     assert state.stat().st_mtime_ns > kept
 
 

@@ -17,7 +17,7 @@ import ray
 from sparc_dist import storage
 from sparc_dist.backbones.models import Backbone, Scorer
 from sparc_dist.config import load_config
-from sparc_dist.core import Method, Scores, fit
+from sparc_dist.core import METHODS, Method, Scores, fit_fusions
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import decode
 from sparc_dist.pipeline.embed import embed_prompts
@@ -25,8 +25,9 @@ from sparc_dist.planning import Scorers
 from sparc_dist.prompts import PromptBank
 from sparc_dist.report import write_report
 from sparc_dist.runner import run
-from sparc_dist.runs import Results
-from sparc_dist.runs.fusion_file import read_fusion
+from sparc_dist.runs import STAGES, Results
+from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.fusion_file import read_fusions
 from sparc_dist.runs.shards import matrix
 from tests.support.bomb import bomb
 from tests.support.cases import ap
@@ -95,33 +96,39 @@ def test_a_run_leaves_what_the_design_says(
     assert "cannot be decoded: image file is truncated" in reasons["truncated.jpg"]
 
     bank = PromptBank.from_table(storage.read_table(str(root / "scenes" / "prompts.parquet")))
-    classes, compounds = len(bank.classes), len(bank.compound)
+    classes, columns, compounds = len(bank.classes), len(bank.columns), len(bank.compound)
     stored = pq.read_table(unit / "scores")
     assert stored.num_rows == 60
     assert stored.schema.names == ["image_id", "singleton", "auxiliary", "compound", "embedding"]
     _scores_are_the_models(stored, bank, manifest)
     scores = Scores(
-        matrix(stored["singleton"], classes),
-        matrix(stored["auxiliary"], classes),
+        matrix(stored["singleton"], columns),
+        matrix(stored["auxiliary"], columns),
         matrix(stored["compound"], compounds),
     )
 
     final = pq.read_table(unit / "final")
     assert final["image_id"].to_pylist() == stored["image_id"].to_pylist()
-    expected = fit(lambda: [scores], bank.mentions, Method()).final(scores)
-    columns = dict(zip(("zsclip", "debiased", "sparc"), (scores.singleton, *expected), strict=True))
+    expected = fit_fusions(lambda: [scores], bank.mentions, classes, Method()).final(scores)
     labels = np.array(
         [[name in truth[i] for name in bank.classes] for i in final["image_id"].to_pylist()]
     )
-    for name, values in columns.items():
+    for name in METHODS:
         found = matrix(final[name], classes)
-        np.testing.assert_allclose(found, values, atol=2e-6)
+        np.testing.assert_allclose(found, getattr(expected, name), atol=2e-6)
         assert list(metrics[name]["AP"].values()) == ap(found, labels)
 
-    fusion = read_fusion(str(unit / "fusion.json"))
-    np.testing.assert_allclose(fusion.final(scores[3:4])[1], columns["sparc"][3:4], atol=2e-6)
-    stages = {"scoring", "prompt_statistics", "rank_statistics", "final_scores"}
-    assert set(metrics["stages"]) == stages | {"average_precision"}
+    fusions = read_fusions(str(unit / "fusion.json"))
+    one = fusions.final(scores[3:4])
+    for name in METHODS:
+        np.testing.assert_allclose(getattr(one, name), getattr(expected, name)[3:4], atol=2e-6)
+    assert metrics["primary"] == "duo"
+    decisions, primary = read_decisions(str(unit / "decisions.json"))
+    probability, present = decisions[primary].judge(*expected.columns(primary))
+    labels_table = pq.read_table(unit / "labels")
+    np.testing.assert_allclose(labels_table["probability"], probability.ravel(), atol=1e-5)
+    assert labels_table["present"].to_pylist() == present.ravel().tolist()
+    assert set(metrics["stages"]) == {"scoring", *STAGES}
     for stage in metrics["stages"].values():
         assert stage["seconds"] > 0
         assert stage["images_per_second"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_on_gpus_the_slower_of_scoring_and_decoding_sets_the_pace() -> None:
     half = estimate(group(Scorers(4, 1.0, 2), 8, "bf16"), SIZE, capacity, SPEEDS)
     assert half.device_hours == pytest.approx(10 * (0.01 + 0.0075))
     text = estimate_text([found], capacity, price=2)
-    assert "Total: 6 min on 3 nodes, 624 MB, 0.60 at 2 per node-hour." in text
+    assert "Total: 6 min on 3 nodes, 670 MB, 0.60 at 2 per node-hour." in text
     assert "4 scorers with 1 GPU and 2.0 GB each; 8 CPUs decode to 224, 448 pixels" in text
 
 
@@ -76,7 +77,9 @@ def test_on_cpus_scoring_and_decoding_share_the_cores() -> None:
 
 
 def test_storage_is_what_a_unit_writes_before_compression() -> None:
-    assert stored_bytes(SIZE, SMALL) == 36_000 * 4 * (80 + 80 + 1000 + 512 + 3 * 80)
+    assert stored_bytes(SIZE, SMALL) == 36_000 * 4 * (80 + 80 + 1000 + 512 + 5 * 80)
+    more = replace(SIZE, background=10)
+    assert stored_bytes(more, SMALL) == 36_000 * 4 * (90 + 90 + 1000 + 512 + 5 * 80 + 2 * 10)
 
 
 def test_the_plan_command(
@@ -92,7 +95,7 @@ def test_the_plan_command(
     path = write_config(classes, backbones=[tiny, large], resources={})
     assert main(["plan", path, *"--cpus 16 --gpus 2 --memory-gb 64 --price 3".split()]) == 0
     output = capsys.readouterr().out
-    assert "scenes: 60 images, 3 classes, 3 compound prompts" in output
+    assert "scenes: 60 images, 3 classes, 77 background classes, 234 compound prompts" in output
     assert re.search(r"scenes × L +224 +162\.0 ", output)
     assert "2 backbones on 2 scorers with 1 GPU" in output
     assert "at 3 per node-hour" in output

@@ -20,7 +20,7 @@ def built(tmp_path: Path, **prompts: Any) -> tuple[PromptBank, list[str]]:
     config = DatasetConfig.model_validate(
         {"name": "pets", "kind": "folder", "images": "x", "classes": CLASSES, "prompts": prompts}
     )
-    return dataset_bank(config, DatasetLayout(str(tmp_path / "run" / "pets")))
+    return dataset_bank(config, DatasetLayout(str(tmp_path / "run" / "pets")), ())
 
 
 def texts(tmp_path: Path, **prompts: Any) -> list[str]:

@@ -67,6 +67,15 @@ def test_sentences_come_with_the_classes_they_mention(model: Model) -> None:
     assert "1. cat; sofa\n2. dog; car" in model.questions[0]
 
 
+def test_background_classes_in_a_sentence_count_too(model: Model) -> None:
+    model.behaviours = [says("A cat sits below a tree.\nA boat below a tree.\nA cat on a sofa.")]
+    endpoint, background = model.endpoint(), ["tree", "boat"]
+    answer = descriptive_sentences(CLASSES, SETS, endpoint, MemoryReplies(), background)
+    tree = len(CLASSES)
+    assert [prompt.class_ids for prompt in answer.found] == [(0, tree), (0, 2)]
+    assert "tree" not in model.questions[0]
+
+
 def test_sets_are_asked_in_batches_once_each(model: Model) -> None:
     classes = [f"thing{letter}" for letter in "abcdefghij"]
     pairs = list(combinations(range(10), 2))

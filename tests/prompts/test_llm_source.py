@@ -36,7 +36,7 @@ def built(folder: Path, model: Model, **prompts: Any) -> tuple[PromptBank, list[
         }
     )
     assert KEY not in config.model_dump_json()
-    return dataset_bank(config, DatasetLayout(str(folder)))
+    return dataset_bank(config, DatasetLayout(str(folder)), ())
 
 
 def answers(handler: Handler, question: str) -> None:

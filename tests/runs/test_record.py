@@ -1,4 +1,4 @@
-"""run.json: its format version, and the list of what a replaced run leaves behind."""
+"""run.json: its format version, configs of older versions, and what a replaced run leaves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.config import Config, parse
 from sparc_dist.errors import UserError
 from sparc_dist.runs import RunLayout, claim, read_record
@@ -34,6 +35,59 @@ def test_a_run_of_the_first_version_which_names_no_format_is_read_and_resumed(
     change(tmp_path / "run.json", format=None)
     assert read_record(layout)["config"] == config.identity()
     assert "format" not in claim(layout, config)
+
+
+def older(config: Config) -> dict[str, object]:
+    """Returns a config as a version that knows no background classes stores it."""
+    identity = config.identity()
+    for dataset in identity["datasets"]:
+        del dataset["background"]
+    return identity
+
+
+def test_a_run_of_a_version_without_background_classes_is_resumed(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    change(tmp_path / "run.json", config=older(config))
+    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    assert claim(layout, config)["config"] == older(config)
+
+
+def test_other_changes_of_a_run_of_an_older_version_are_refused(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    change(tmp_path / "run.json", config=older(config) | {"shard_size": 7})
+    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    with pytest.raises(UserError, match=r"another config \(config.shard_size: 7 → 256\)"):
+        claim(layout, config)
+
+
+def test_a_run_of_an_older_version_without_results_is_recorded_anew(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    change(tmp_path / "run.json", config=older(config))
+    assert claim(layout, config)["config"] == config.identity()
+    assert read_record(layout)["config"] == config.identity()
+
+
+def test_changed_background_names_are_refused(tmp_path: Path, config: Config) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("boat\n")
+    dataset = config.datasets[0].model_copy(update={"background": str(names)})
+    config = config.model_copy(update={"datasets": (dataset,)})
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    assert claim(layout, config)["config"] == config.identity()
+    names.write_text("tree\n")
+    with pytest.raises(UserError, match=r"names\.txt"):
+        claim(layout, config)
 
 
 def test_a_run_of_a_newer_format_is_refused(tmp_path: Path, config: Config) -> None:

@@ -100,7 +100,7 @@ def failed(dataset: str, backbone: str, error: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run with a unit at each stage."""
-    names = ("new", "some", "scored", "ranks", "final", "ap", "last", "done", "broken")
+    names = ("new", "some", "scored", "ranks", "final", "counts", "last", "done", "broken")
     left = [failed("voc", "broken", "The weights\nare damaged.")]
     layout = begin(str(tmp_path_factory.mktemp("run")), names, ("voc", "later"), units=left)
     prepare(layout)
@@ -111,8 +111,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         "scored": (),
         "ranks": (GROUPS, 12),
         "final": (GROUPS, GROUPS, GROUPS - 1),
-        "ap": (GROUPS, GROUPS, GROUPS),
-        "last": (GROUPS,) * 4,
+        "counts": (GROUPS, GROUPS, GROUPS),
+        "last": (GROUPS,) * 5,
     }
     for name, groups in passes.items():
         reduce(score(data.unit(name), SHARDS), *groups)
@@ -128,7 +128,7 @@ def test_each_stage_is_reported(root: str) -> None:
         "scored": "prompt statistics, 0 of 35 groups",
         "ranks": "rank statistics, 12 of 35 groups",
         "final": "final scores, 34 of 35 groups",
-        "ap": "average precision, 0 of 35 groups",
+        "counts": "decision statistics, 0 of 35 groups",
         "last": "finishing",
         "done": "done, mAP 50.0 ZSCLIP, 61.2 SPARC",
         "broken": "failed: The weights are damaged.",
@@ -146,17 +146,12 @@ def test_a_data_set_that_is_not_prepared(root: str) -> None:
     assert {(unit.images, unit.shards) for unit in units} == {(0, 0)}
 
 
-def test_passes_that_a_run_does_not_need_are_not_waited_for(tmp_path: Path) -> None:
-    layout = begin(str(tmp_path), ["begun", "ended", "done"], method={"strategy": "mean"})
+def test_a_unit_without_labels_is_done(tmp_path: Path) -> None:
+    layout = begin(str(tmp_path), ["done"])
     prepare(layout, labelled=0)
-    data = layout.dataset("voc")
-    for name in ("begun", "ended"):
-        reduce(score(data.unit(name), SHARDS), GROUPS)
-    for group in range(GROUPS):
-        reduce_checkpoints.save(data.unit("ended").state("final_scores", group), "key", Nothing())
-    finish(data.unit("done"), None, None)
-    stages = [unit.stage for unit in status(layout.root)]
-    assert stages == ["final scores, 0 of 35 groups", "finishing", "done, without labels"]
+    finish(layout.dataset("voc").unit("done"), None, None)
+    (unit,) = status(layout.root)
+    assert unit.stage == "done, without labels"
 
 
 def test_a_unit_with_too_many_errors_has_failed_although_it_has_metrics(tmp_path: Path) -> None:

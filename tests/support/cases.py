@@ -28,6 +28,12 @@ def golden() -> tuple[Scores, Mentions, NDArray[np.bool_], dict[str, Any]]:
     return scores, mentions, arrays["labels"].astype(bool), expected
 
 
+def golden_answer(name: str) -> dict[str, Any]:
+    """An answer of golden/ that is kept in a file of its own: ``duo`` or ``decisions``."""
+    answer: dict[str, Any] = json.loads((GOLDEN / f"{name}_expected.json").read_text())
+    return answer
+
+
 def made_up(
     seed: int, images: int = 40, classes: int = 5, prompts: int = 12
 ) -> tuple[Scores, list[tuple[int, ...]]]:

@@ -8,8 +8,13 @@ from sparc_dist.backbones.tiny.model import (
     register,
     save_tiny_model,
 )
+from sparc_dist.backbones.vocabulary import tiny_classes
+
+#: The classes that the model was trained on.
+CLASSES = tiny_classes()
 
 __all__ = [
+    "CLASSES",
     "MODEL_NAME",
     "WEIGHTS",
     "load_tiny_model",

@@ -51,17 +51,19 @@ def descriptive_sentences(
     sets: Sequence[tuple[int, ...]],
     endpoint: Endpoint,
     replies: Replies,
+    background: Sequence[str] = (),
 ) -> Answer[CompoundPrompt]:
     """Returns distinct captions for sets of classes, with the classes that they mention.
 
-    These may differ from the set in the question: the text of a caption decides.
+    These may differ from the set in the question: the text of a caption decides. Its background
+    classes are counted too.
     """
     several = [ids for ids in dict.fromkeys(sets) if len(set(ids)) > 1]
     batches = [
         several[start : start + SETS_PER_QUESTION]
         for start in range(0, len(several), SETS_PER_QUESTION)
     ]
-    read = partial(_read_captions, ClassMatcher(classes))
+    read = partial(_read_captions, ClassMatcher([*classes, *background]), len(classes))
     questions = [_Question(_caption_question(classes, batch), read) for batch in batches]
     answer = _ask_all(questions, endpoint, replies)
     distinct: dict[str, CompoundPrompt] = {}
@@ -152,12 +154,12 @@ def _company_question(classes: Sequence[str], index: int) -> str:
     )
 
 
-def _read_captions(matcher: ClassMatcher, reply: str) -> list[CompoundPrompt]:
-    """Returns the captions that mention at least two classes."""
+def _read_captions(matcher: ClassMatcher, classes: int, reply: str) -> list[CompoundPrompt]:
+    """Returns the captions that mention two classes, of which one may be a background class."""
     captions = [
         CompoundPrompt(line, ids, "descriptive")
         for line in _lines(reply)
-        if _is_caption(line) and len(ids := matcher.classes_in(line)) > 1
+        if _is_caption(line) and len(ids := matcher.classes_in(line)) > 1 and ids[0] < classes
     ]
     if not captions:
         raise LLMError("The language model's reply has no caption that mentions two classes.")

@@ -1,0 +1,149 @@
+"""The two states that decisions need: moments of final scores, then counts of standardised ones.
+
+Columns are the N classes, then B background classes. A method has two kinds of scores: *total*
+before the rival is taken off and *final* after it. For SPARC both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist.core.debias import standardise
+from sparc_dist.core.histogram import Counts, histogram
+from sparc_dist.core.moments import Floats, Moments, Scatter
+
+#: A column whose scores have a smaller SD is constant.
+CONSTANT = 1e-6
+
+#: The share of the identity in the correlation matrix that is inverted.
+RIDGE = 0.05
+
+
+@dataclass(frozen=True)
+class FinalState:
+    """State 1: the scatter of total and the moments of final scores of N + B columns."""
+
+    total: Scatter
+    final: Moments
+
+    @classmethod
+    def of(cls, total: NDArray[np.floating], final: NDArray[np.floating]) -> FinalState:
+        """Returns the state of one shard. total, final: (n, N + B)."""
+        return cls(Scatter.of(total), Moments.of(final))
+
+    @property
+    def count(self) -> int:
+        """Number of images."""
+        return self.final.count
+
+    @property
+    def columns(self) -> int:
+        """Number of columns, N + B."""
+        return len(self.final.mean)
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Whether a column's scores, before or after the rival is taken off, are constant."""
+        return np.minimum(self._total_sd, self._final_sd) <= CONSTANT
+
+    @property
+    def _total_sd(self) -> Floats:
+        return np.sqrt(np.diag(self.total.matrix) / max(self.count - 1, 1))
+
+    @property
+    def _final_sd(self) -> Floats:
+        return np.sqrt(self.final.deviations / max(self.count - 1, 1))
+
+    def standards(self) -> Standards:
+        """Returns what standardises and decorrelates scores. Constant columns become 0."""
+        varying = ~self.constant
+        total_sd, final_sd = self._total_sd * varying, self._final_sd * varying
+        scale = np.divide(1.0, total_sd, out=np.zeros_like(total_sd), where=varying)
+        correlation = self.total.matrix / max(self.count - 1, 1) * np.outer(scale, scale)
+        np.fill_diagonal(correlation, 1.0)
+        return Standards(
+            self.total.mean, total_sd, self.final.mean, final_sd, _decorrelation(correlation)
+        )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Returns the state as arrays, to be stored in a file."""
+        total, final = self.total, self.final
+        return [np.array(final.count), total.mean, total.matrix, final.mean, final.deviations]
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> FinalState:
+        """Restores a state from what ``arrays`` returned."""
+        count, mean, matrix, *final = arrays
+        return cls(Scatter(int(count), mean, matrix), Moments(int(count), *final))
+
+    def __add__(self, other: FinalState) -> FinalState:
+        return FinalState(self.total + other.total, self.final + other.final)
+
+
+def _decorrelation(correlation: Floats) -> Floats:
+    """Returns the symmetric matrix (d, d) that turns standardised into decorrelated scores.
+
+    It is the inverse root of the correlations (d, d) with a ridge. Decorrelated scores have an SD
+    of 1, too.
+    """
+    ridged = (1 - RIDGE) * correlation + RIDGE * np.eye(len(correlation))
+    values, vectors = np.linalg.eigh(ridged)
+    matrix = (vectors / np.sqrt(values)) @ vectors.T
+    variance = np.einsum("ij,ik,kj->j", matrix, correlation, matrix)
+    return np.asarray(matrix / np.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Standards:
+    """Means and SDs of total and final scores (N + B,), and the decorrelation (N + B, N + B)."""
+
+    total_mean: Floats
+    total_sd: Floats
+    final_mean: Floats
+    final_sd: Floats
+    decorrelation: Floats
+
+
+@dataclass(frozen=True)
+class CountState:
+    """State 2: counts of standardised scores in bins, each (N + B, BINS).
+
+    final: of final scores, total: of total scores, decorrelated: of decorrelated total scores
+    """
+
+    final: Counts
+    total: Counts
+    decorrelated: Counts
+
+    @classmethod
+    def of(
+        cls, total: NDArray[np.floating], final: NDArray[np.floating], standards: Standards
+    ) -> CountState:
+        """Returns the state of one shard. total, final: (n, N + B)."""
+        plain = standardise(total, standards.total_mean, standards.total_sd)
+        return cls(
+            histogram(standardise(final, standards.final_mean, standards.final_sd)),
+            histogram(plain),
+            histogram(plain @ standards.decorrelation),
+        )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Returns the state as arrays, to be stored in a file."""
+        return [self.final, self.total, self.decorrelated]
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> CountState:
+        """Restores a state from what ``arrays`` returned."""
+        return cls(*arrays)
+
+    def __add__(self, other: CountState) -> CountState:
+        return CountState(
+            self.final + other.final,
+            self.total + other.total,
+            self.decorrelated + other.decorrelated,
+        )

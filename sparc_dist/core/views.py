@@ -1,0 +1,104 @@
+"""Views: what the prompts of a class show of it in an image, from three sides.
+
+An image step removes the bias of each image, a prompt step that of each prompt. Both differ from
+those of SPARC: the first divides by the root of the SD, the second uses shrunk statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist.core.debias import Scores, standardise
+from sparc_dist.core.moments import Floats, Moments
+from sparc_dist.core.order_statistics import Mentions
+from sparc_dist.core.shrinkage import FLAT, shrunk
+
+#: With fewer columns, the mean and SD of an image say more about its classes than about its bias.
+MIN_COLUMNS = 10
+
+
+def image_step(scores: Scores) -> tuple[Floats, Floats]:
+    """Returns singleton (n, N + B) and compound scores (n, P) without the bias of their image.
+
+    Scores are divided by the root of the image's SD: it is partly gain, partly content. With few
+    columns they remain as they are.
+    """
+    if scores.singleton.shape[1] < MIN_COLUMNS:
+        return scores.singleton.astype(np.float64), scores.compound.astype(np.float64)
+    return (
+        standardise(scores.singleton, *_image_statistics(scores.singleton)),
+        standardise(scores.compound, *_image_statistics(scores.auxiliary)),
+    )
+
+
+def _image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
+    """Returns the mean and the root of the SD of each image's scores: two columns (n, 1)."""
+    values = np.asarray(scores, dtype=np.float64)
+    mean = values.mean(axis=1, keepdims=True)
+    sd = values.std(axis=1, ddof=1, keepdims=True)
+    return mean, np.sqrt(np.where(sd <= FLAT * np.abs(mean), 0.0, sd))
+
+
+def flat_images(scores: Scores) -> int:
+    """Returns how many images score every column the same, so that the image step gives zeros."""
+    if scores.singleton.shape[1] < MIN_COLUMNS:
+        return 0
+    roots = (_image_statistics(part)[1] for part in (scores.singleton, scores.auxiliary))
+    return int(np.logical_or(*(root == 0 for root in roots)).sum())
+
+
+@dataclass(frozen=True)
+class Views:
+    """Three views of each column i: its own score, its compounds and its partners.
+
+    The compounds are the mean of the m_i prompts that mention i. The partners are the sum of the
+    other columns j, each times n_ij / m_i, where n_ij prompts mention both: what the compounds
+    would show of them if prompts added up.
+
+    mentions: per column. centre, sd: of the N + B + P prompts, (N + B + P,).
+    """
+
+    mentions: Mentions
+    centre: Floats
+    sd: Floats
+
+    @classmethod
+    def of(
+        cls, singleton: Moments, compound: Moments, mentions: Mentions, shrinkage: float
+    ) -> Views:
+        """Returns the views that follow from the moments of prompts after the image step."""
+        kinds = [shrunk(kind, shrinkage) for kind in (singleton, compound)]
+        centre, sd = (np.concatenate(parts) for parts in zip(*kinds, strict=True))
+        return cls(mentions, centre, sd)
+
+    @cached_property
+    def counts(self) -> Floats:
+        """The number m_i of prompts that mention each column (N + B,)."""
+        return np.array([len(prompts) for prompts in self.mentions], dtype=np.float64)
+
+    @cached_property
+    def averages(self) -> Floats:
+        """The matrix (P, N + B) that averages the prompts of each column."""
+        matrix = np.zeros((len(self.centre) - len(self.mentions), len(self.mentions)))
+        for column, prompts in enumerate(self.mentions):
+            matrix[prompts, column] = 1.0 / max(len(prompts), 1)
+        return matrix
+
+    @cached_property
+    def partners(self) -> Floats:
+        """The matrix (N + B, N + B) with n_ij / m_i in row j and column i, 0 where j = i."""
+        matrix: Floats = (self.averages > 0).astype(np.float64).T @ self.averages
+        np.fill_diagonal(matrix, 0.0)
+        return matrix
+
+    def of_images(self, scores: Scores) -> tuple[Floats, Floats, Floats]:
+        """Returns own scores, compounds and partners, each (n, N + B)."""
+        columns = len(self.mentions)
+        singleton, compound = image_step(scores)
+        own = standardise(singleton, self.centre[:columns], self.sd[:columns])
+        compound = standardise(compound, self.centre[columns:], self.sd[columns:])
+        return own, compound @ self.averages, own @ self.partners

@@ -1,0 +1,139 @@
+"""A finished unit in storage: its merged states, its final scores, its labels. No Ray, no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics
+from sparc_dist.errors import UserError
+from sparc_dist.runs import reduce_checkpoints
+from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout, shard_groups
+from sparc_dist.runs.record import read_record
+from sparc_dist.runs.results import UnitKey
+from sparc_dist.runs.shards import UnitShards
+
+
+@dataclass(frozen=True)
+class FinishedUnit:
+    """A unit that has decisions. primary: the method that decides. metrics: its metrics.json."""
+
+    data: DatasetLayout
+    unit: UnitLayout
+    classes: Sequence[str]
+    background: int
+    primary: str
+    metrics: dict[str, Any]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The number of images of each shard, unreadable ones included."""
+        return storage.row_group_sizes(self.data.images)
+
+    @property
+    def reader(self) -> UnitShards:
+        """Reads its shards."""
+        return UnitShards(self.data, self.unit, len(self.classes), 0, self.background)
+
+    @cached_property
+    def states(self) -> tuple[FinalStatistics, DecisionStatistics, list[str]]:
+        """The merged states of passes 3 and 4, and the hash of each shard's final scores."""
+        finals, counts, hashes = [], [], []
+        for number in range(len(shard_groups(len(self.sizes)))):
+            final = self._state("final_scores", number, FinalStatistics)
+            count = self._state("decision_statistics", number, DecisionStatistics)
+            if final[2] != count[2]:
+                raise self._incomplete(self.unit.state("decision_statistics", number))
+            finals.append(final[0])
+            counts.append(count[0])
+            hashes += final[1]
+        return reduce_checkpoints.merge(finals), reduce_checkpoints.merge(counts), hashes
+
+    def final(self, shard: int) -> tuple[list[str], FinalScores]:
+        """Returns a shard's image ids and final scores, compared with their hash."""
+        return self.reader.final(shard, self.states[2][shard])
+
+    def ids(self, shard: int) -> list[str]:
+        """Returns the ids of a shard's images, unreadable ones included."""
+        found: list[str] = self._images(shard, ["image_id"])["image_id"].to_pylist()
+        return found
+
+    def uris(self, shard: int) -> dict[str, str]:
+        """Returns where each image of a shard is, without keys."""
+        rows = self._images(shard, ["image_id", "uri"])
+        uris = map(storage.without_secrets, rows["uri"].to_pylist())
+        return dict(zip(rows["image_id"].to_pylist(), uris, strict=True))
+
+    def _images(self, shard: int, columns: list[str]) -> Any:
+        return storage.read_row_group(self.data.images, shard, columns)
+
+    def _state(self, stage: str, number: int, kind: type[Any]) -> tuple[Any, list[str], str]:
+        url = self.unit.state(stage, number)
+        found = reduce_checkpoints.load_any(url, kind)
+        if found is None:
+            raise self._incomplete(url)
+        return found
+
+    def _incomplete(self, url: str) -> UserError:
+        return UserError(
+            f"{url} is missing, damaged or of another reduce; delete {self.unit.metrics} and start "
+            "the run again: it keeps the scores and computes the rest."
+        )
+
+
+def open_unit(root: str, dataset: str | None = None, backbone: str | None = None) -> FinishedUnit:
+    """Opens a unit of the run at ``root``; a name may be left out where there is only one."""
+    layout = RunLayout(root)
+    name, model = _chosen(root, read_record(layout)["config"], dataset, backbone)
+    data = layout.dataset(name)
+    unit = data.unit(model)
+    metrics = storage.read_json_if_exists(unit.metrics)
+    if metrics is None:
+        raise UserError(
+            f"{name} × {model} of {storage.without_secrets(root)} is not finished: there is no "
+            f"{unit.metrics}. Start the run again to finish it."
+        )
+    try:
+        _, primary = read_decisions(unit.decisions)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{unit.decisions} is missing or damaged: an older version without decisions made this "
+            f"unit, or the file was changed. Delete {unit.metrics} and start the run again: it "
+            "keeps the scores and computes the rest."
+        ) from None
+    fusion = storage.read_json(unit.fusion)
+    sizes = (fusion["classes"], len(fusion["background"]))
+    return FinishedUnit(data, unit, *sizes, primary, metrics)
+
+
+def _chosen(
+    root: str, config: dict[str, Any], dataset: str | None, backbone: str | None
+) -> UnitKey:
+    """Returns the only unit with the given names."""
+    names = [[part["name"] for part in config[key]] for key in ("datasets", "backbones")]
+    for option, given, known in zip(
+        ("--dataset", "--backbone"), (dataset, backbone), names, strict=True
+    ):
+        if given is not None and given not in known:
+            raise UserError(
+                f"{option} {given}: the run at {storage.without_secrets(root)} has "
+                f"{', '.join(known)}; choose one of these."
+            )
+    found = list(_matching(names, dataset, backbone))
+    if len(found) > 1:
+        units = ", ".join(" × ".join(key) for key in found)
+        raise UserError(f"The run has several units ({units}); choose with --dataset, --backbone.")
+    return found[0]
+
+
+def _matching(
+    names: list[list[str]], dataset: str | None, backbone: str | None
+) -> Iterator[UnitKey]:
+    for key in product(*names):
+        if dataset in (None, key[0]) and backbone in (None, key[1]):
+            yield key[0], key[1]

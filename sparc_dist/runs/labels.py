@@ -1,0 +1,55 @@
+"""Labels: which classes each image contains, as a long and as a wide table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparc_dist.core import Floats
+
+#: The columns of a wide table that are not classes.
+OWN_COLUMNS = ("image_id", "present")
+
+
+def long_table(
+    ids: Sequence[str], classes: Sequence[str], probability: Floats, present: NDArray[np.bool_]
+) -> pa.Table:
+    """Returns one row per image and class. probability, present: (n, N)."""
+    count = len(classes)
+    indices = np.tile(np.arange(count, dtype=np.int32), len(ids))
+    names = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(classes, pa.string()))
+    return pa.table(
+        {
+            "image_id": pa.array(np.repeat(np.array(ids, dtype=object), count), pa.string()),
+            "class": names.cast(pa.string()),
+            "probability": _float32(probability.ravel()),
+            "present": pa.array(present.ravel()),
+        }
+    )
+
+
+def wide_table(
+    ids: Sequence[str], classes: Sequence[str], probability: Floats, present: NDArray[np.bool_]
+) -> pa.Table:
+    """Returns one row per image: the classes that are present, and a probability per class.
+
+    A class with the name of another column gets "(class)" behind it.
+    """
+    names = [f"{name} (class)" if name in OWN_COLUMNS else name for name in classes]
+    found = [[classes[index] for index in np.flatnonzero(row).tolist()] for row in present]
+    columns = zip(names, probability.T, strict=True)
+    return pa.table(
+        {
+            "image_id": pa.array(ids, pa.string()),
+            "present": pa.array(found, pa.list_(pa.string())),
+            **{name: _float32(column) for name, column in columns},
+        }
+    )
+
+
+def _float32(values: Floats) -> pa.Array:
+    """Returns probabilities; null where a class has none."""
+    return pa.array(values.astype(np.float32), mask=np.isnan(values))

@@ -1,0 +1,168 @@
+"""Refits the decisions of a finished unit in seconds, from states in storage and what is known.
+
+Final scores and states stay as they are, so every refit starts from the label-free fit, and a refit
+without any knowledge restores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparc_dist import storage
+from sparc_dist.core import (
+    DECIDING,
+    Agreement,
+    Answers,
+    Decision,
+    Floats,
+    Knowledge,
+    can_estimate,
+    decide,
+    top,
+)
+from sparc_dist.core.answers import UNKNOWN
+from sparc_dist.errors import UserError
+from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.finished_unit import FinishedUnit
+from sparc_dist.runs.labels import long_table, wide_table
+
+#: Yes or no by the id of an image and the index of a class.
+GivenAnswers = Mapping[str, Mapping[int, bool]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to decide. threshold: a probability for all classes. top: so many classes per image."""
+
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    answers: GivenAnswers = field(default_factory=dict)
+    threshold: float | None = None
+    top: int | None = None
+
+    def judge(
+        self, decision: Decision, scores: tuple[NDArray[np.floating], NDArray[np.floating]]
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Returns the probability of each class and whether it is present, both (n, N)."""
+        probability, present = decision.judge(*scores)
+        if self.top is not None:
+            varying = np.array([status != "constant" for status in decision.status])
+            own = scores[1][:, : len(varying)]
+            present = top(np.where(varying, own, -np.inf), self.top) & varying
+        return probability, present
+
+    def to_json(self, unit: FinishedUnit) -> dict[str, Any]:
+        """Returns what decisions.json keeps of it; nothing for the label-free fit."""
+        given = {unit.classes[i]: value for i, value in self.knowledge.prevalence.items()}
+        told = {
+            "prevalence": given or None,
+            "per_image": self.knowledge.per_image,
+            "answers": sum(map(len, self.answers.values())) or None,
+            "threshold": self.threshold,
+            "top": self.top,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Refit:
+    """The new decisions of the method that decides.
+
+    before, after: its metrics, None without labels. unknown: images with answers but no scores.
+    """
+
+    decision: Decision
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    unknown: list[str]
+
+
+def refit(unit: FinishedUnit, rule: Rule) -> Refit:
+    """Fits the decisions of both methods; writes decisions.json, labels and metrics."""
+    answers, unknown = _found(unit, rule.answers)
+    decisions = {name: _decision(unit, name, rule, answers.get(name)) for name in DECIDING}
+    agreement = _write_labels(unit, rule, decisions)
+    told = rule.to_json(unit)
+    write_decisions(unit.unit.decisions, decisions, unit.classes, unit.primary, told)
+    before = unit.metrics[unit.primary].get("decisions")
+    metrics = unit.metrics
+    if metrics["labelled"]:
+        metrics = metrics | {name: _updated(metrics[name], agreement[name]) for name in DECIDING}
+        storage.write_json(unit.unit.metrics, metrics)
+    after = metrics[unit.primary].get("decisions")
+    return Refit(decisions[unit.primary], before, after, unknown)
+
+
+def _decision(unit: FinishedUnit, name: str, rule: Rule, answers: Answers | None) -> Decision:
+    """Returns the rule of one method."""
+    final, counts, _ = unit.states
+    moments = final.moments[name]
+    own = counts.counts[name] if can_estimate(moments) else None
+    found = decide(moments, own, len(unit.classes), rule.knowledge, answers)
+    return found if rule.threshold is None else found.at_probability(rule.threshold)
+
+
+def _found(unit: FinishedUnit, given: GivenAnswers) -> tuple[dict[str, Answers], list[str]]:
+    """Returns the answers for each method, and the images that have no scores."""
+    missing = dict.fromkeys(given)
+    parts: dict[str, list[Answers]] = {name: [] for name in DECIDING}
+    for shard in range(len(unit.sizes)) if given else ():
+        if given.keys().isdisjoint(unit.ids(shard)):
+            continue
+        ids, final = unit.final(shard)
+        rows = np.flatnonzero([image_id in given for image_id in ids])
+        table = np.full((len(rows), len(unit.classes)), UNKNOWN)
+        for row, image in enumerate(rows.tolist()):
+            for index, answer in given[ids[image]].items():
+                table[row, index] = answer
+            missing.pop(ids[image], None)
+        for name in DECIDING:
+            total, after = final.columns(name)
+            parts[name].append(Answers.of(total[rows], after[rows], table))
+    if given and len(missing) == len(given):
+        raise UserError(
+            f"--answers: none of its {len(given)} images is in {unit.unit.root}; `image_id` must "
+            "be as in the file that `sparc-dist ask` writes."
+        )
+    return {name: reduce(add, found) for name, found in parts.items() if found}, list(missing)
+
+
+def _write_labels(
+    unit: FinishedUnit, rule: Rule, decisions: Mapping[str, Decision]
+) -> dict[str, Agreement]:
+    """Writes the labels of all shards; returns how well both methods agree with known labels."""
+    found: dict[str, Agreement] = {}
+    for shard in range(len(unit.sizes)):
+        ids, final = unit.final(shard)
+        judged = rule.judge(decisions[unit.primary], final.columns(unit.primary))
+        wide = wide_table(ids, unit.classes, *judged)
+        storage.write_table(unit.unit.wide_labels(shard), wide)
+        long = long_table(ids, unit.classes, *judged)
+        storage.write_table(unit.unit.labels(shard), long)
+        labelled, labels = unit.reader.labels(shard, ids)
+        for name, decision in decisions.items():
+            part = _agreement(rule, decision, final[labelled].columns(name), labels[labelled])
+            found[name] = found[name] + part if name in found else part
+    return found
+
+
+def _agreement(
+    rule: Rule,
+    decision: Decision,
+    scores: tuple[NDArray[np.floating], NDArray[np.floating]],
+    labels: NDArray[np.bool_],
+) -> Agreement:
+    return Agreement.of(*rule.judge(decision, scores), labels)
+
+
+def _updated(metrics: dict[str, Any], agreement: Agreement) -> dict[str, Any]:
+    """Returns the metrics of a method with new decisions; those of the oracle remain."""
+    old = metrics.get("decisions", {})
+    oracle = {name: value for name, value in old.items() if name.startswith("oracle_")}
+    return metrics | {"decisions": agreement.metrics() | oracle}

@@ -1,0 +1,175 @@
+"""Refitted decisions of a finished unit, compared with the golden ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from sparc_dist import storage
+from sparc_dist.core import Decision, Knowledge, PromptState
+from sparc_dist.errors import UserError
+from sparc_dist.runs import UnitLayout, reduce_checkpoints
+from sparc_dist.runs.asking import spread
+from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.refit import Rule, refit
+from tests.support.cases import golden, golden_answer
+from tests.support.final_scores import close
+from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
+
+FIRST_50 = {
+    image_id: dict(enumerate(row.tolist()))
+    for image_id, row in zip(IDS[:50], golden()[2], strict=False)
+}
+GIVEN = dict(enumerate(golden_answer("decisions")["sparc"]["prevalences_given"]["given"]))
+SECTIONS: list[tuple[str, str, Rule]] = [
+    ("sparc", "label_free", Rule()),
+    ("sparc", "classes_per_image", Rule(Knowledge(per_image=3.0))),
+    ("sparc", "one_prevalence_given", Rule(Knowledge({15: 0.4}))),
+    ("sparc", "prevalences_given", Rule(Knowledge(GIVEN))),
+    ("sparc", "labelled_50", Rule(answers=FIRST_50)),
+    ("duo", "label_free", Rule()),
+    ("duo", "images_0_to_49_labelled", Rule(answers=FIRST_50)),
+]
+
+
+def contents(unit: UnitLayout) -> dict[str, bytes]:
+    root = Path(unit.root)
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.*")}
+
+
+def refitted(root: Path, rule: Rule) -> tuple[dict[str, Decision], dict[str, Any]]:
+    """Refits; returns the stored rules and the metrics of each method."""
+    unit = open_unit(str(root))
+    refit(unit, rule)
+    return read_decisions(unit.unit.decisions)[0], storage.read_json(unit.unit.metrics)
+
+
+@pytest.mark.parametrize(("method", "section", "rule"), SECTIONS, ids=[s[1] for s in SECTIONS])
+def test_refits_equal_the_golden_decisions(
+    tmp_path: Path, method: str, section: str, rule: Rule
+) -> None:
+    expected = golden_answer("decisions")[method][section]
+    unit = write_unit(tmp_path, method)
+    decisions, metrics = refitted(tmp_path, rule)
+    found, measured = decisions[method], metrics[method]["decisions"]
+    close(found.slope, expected["slope"], 1e-4)
+    close(found.prevalence, expected["prevalence"], 1e-4)
+    close(found.intercept, expected["intercept"], 1e-3)
+    close(found.threshold, expected.get("threshold_standardised", expected.get("threshold")), 1e-9)
+    assert list(found.status) == expected["status"]
+    percent = {name.lower(): value for name, value in expected.get("percent", expected).items()}
+    for name in ("micro_f1", "macro_f1", "sample_f1", "precision", "recall"):
+        if name in percent:
+            assert measured[name] == pytest.approx(percent[name], abs=0.1)
+    if method == "sparc":
+        assert measured["ece"] == pytest.approx(expected["ECE"], abs=5e-4)
+    for name, value in golden_answer("decisions")[method]["oracle"].items():
+        assert measured[f"oracle_{name}"] == pytest.approx(value, abs=0.1)
+    five = expected.get(
+        "probabilities_first_5_images", expected.get("probability_of_first_5_images")
+    )
+    long = pq.read_table(Path(unit.root) / "labels")
+    close(long["probability"].to_numpy().reshape(800, 20)[:5], five, 5e-4)
+    assert sum(long["present"].to_pylist()) == expected["decisions"]
+    wide = pq.read_table(Path(unit.root) / "labels-wide")
+    if method == "sparc":
+        assert wide["present"].to_pylist()[:5] == expected["decided_first_5_images"]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_refit_without_knowledge_restores_every_byte(tmp_path: Path, labelled: bool) -> None:
+    unit = write_unit(tmp_path, "duo", labelled)
+    before = contents(unit)
+    refit(open_unit(str(tmp_path)), Rule(Knowledge({3: 0.5}), threshold=0.5))
+    changed = {name for name, content in contents(unit).items() if content != before[name]}
+    folders = {Path(name).parts[0] for name in changed}
+    assert folders == {"decisions.json", "labels", "labels-wide"} | (
+        {"metrics.json"} if labelled else set()
+    )
+    refit(open_unit(str(tmp_path)), Rule())
+    assert contents(unit) == before
+
+
+def test_a_fixed_threshold_and_the_top_two(tmp_path: Path) -> None:
+    unit = write_unit(tmp_path)
+    refit(open_unit(str(tmp_path)), Rule(threshold=0.5))
+    stored = storage.read_json(unit.decisions)
+    assert stored["rule"] == {"threshold": 0.5}
+    for row in stored["sparc"]["classes"].values():
+        assert row["threshold_probability"] == pytest.approx(0.5)
+    table = pq.read_table(Path(unit.root) / "labels")
+    present, probability = (table[name].to_numpy() for name in ("present", "probability"))
+    far = np.abs(probability - 0.5) > 1e-6
+    np.testing.assert_array_equal(present[far], probability[far] >= 0.5)
+
+    metrics = refitted(tmp_path, Rule(top=2))[1]["sparc"]["decisions"]
+    assert storage.read_json(unit.decisions)["rule"] == {"top": 2}
+    expected = golden_answer("decisions")["sparc"]["top_2"]["percent"]
+    for name, value in expected.items():
+        assert metrics[name.lower()] == pytest.approx(value, abs=0.1)
+    wide = pq.read_table(Path(unit.root) / "labels-wide")
+    assert {len(names) for names in wide["present"].to_pylist()} == {2}
+
+
+def test_partial_answers_and_images_without_scores(tmp_path: Path) -> None:
+    unit = write_unit(tmp_path)
+    answers = {IDS[3]: {0: True}, IDS[700]: {2: False}, BROKEN: {0: True}, "other": {1: False}}
+    done = refit(open_unit(str(tmp_path)), Rule(answers=answers))
+    assert sorted(done.unknown) == [BROKEN, "other"]
+    statuses = done.decision.status
+    assert [i for i, status in enumerate(statuses) if status == "labelled"] == [0, 2]
+    assert storage.read_json(unit.decisions)["rule"] == {"answers": 4}
+    with pytest.raises(UserError, match="none of its 1 images is in"):
+        refit(open_unit(str(tmp_path)), Rule(answers={"other": {1: False}}))
+
+
+def test_units_that_cannot_be_refitted_say_what_to_do(tmp_path: Path) -> None:
+    unit = write_unit(tmp_path)
+    with pytest.raises(UserError, match=r"--backbone big: .* has tiny; choose"):
+        open_unit(str(tmp_path), backbone="big")
+    state = Path(unit.state("decision_statistics", 3))
+    kept = state.read_bytes()
+    state.write_bytes(kept[:-40])
+    with pytest.raises(UserError, match=r"03\.npz is missing, damaged .* delete .*metrics\.json"):
+        refit(open_unit(str(tmp_path)), Rule())
+    found = reduce_checkpoints.load_any(unit.state("final_scores", 3), PromptState)
+    assert found is None  # not a state of this kind
+    state.write_bytes(kept)
+    Path(unit.final(2)).write_bytes(b"")
+    with pytest.raises(UserError, match=r"00002\.parquet is missing or damaged"):
+        refit(open_unit(str(tmp_path)), Rule())
+    Path(unit.decisions).unlink()
+    with pytest.raises(UserError, match=r"older version .* Delete .*metrics\.json and start"):
+        open_unit(str(tmp_path))
+    Path(unit.metrics).unlink()
+    with pytest.raises(UserError, match="is not finished"):
+        open_unit(str(tmp_path))
+
+
+def test_images_are_spread_over_the_ranking() -> None:
+    scores = np.random.default_rng(0).normal(size=1000)
+    chosen = spread(scores, 50, np.random.default_rng(1))
+    ranks = np.argsort(np.argsort(scores))[chosen]
+    assert sorted((ranks // 20).tolist()) == list(range(50))
+    assert sorted(spread(scores[:3], 9, np.random.default_rng(1)).tolist()) == [0, 1, 2]
+
+
+def test_neither_ray_nor_torch_nor_prompts_are_loaded() -> None:
+    code = (
+        "import sys, sparc_dist.runs.refit, sparc_dist.runs.asking;"
+        "print([n for n in ('ray', 'torch', 'sparc_dist.prompts') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_golden_unit_has_the_golden_classes(tmp_path: Path) -> None:
+    write_unit(tmp_path)
+    assert list(open_unit(str(tmp_path)).classes) == CLASSES

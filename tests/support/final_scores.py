@@ -1,0 +1,44 @@
+"""Final scores for the tests of decisions: those of the golden set, and random ones."""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from sparc_dist.core.duo import DuoOptions, fit_duo
+from sparc_dist.core.final_scores import CountState, FinalState
+from sparc_dist.core.fusion import Method
+from sparc_dist.core.moments import Floats
+from sparc_dist.core.sparc import fit
+from tests.support.cases import golden
+
+
+@cache
+def scored(method: str) -> tuple[Floats, Floats]:
+    """The golden set's scores before and after the rival is taken off."""
+    scores, mentions, _, _ = golden()
+    if method == "duo":
+        return fit_duo(lambda: [scores], mentions, DuoOptions()).final(scores)
+    sparc = fit(lambda: [scores], mentions, Method()).final(scores)[1]
+    return sparc, sparc
+
+
+def states(total: Floats, final: Floats, pieces: int = 1) -> tuple[FinalState, CountState]:
+    """The merged states of images in so many shards."""
+    shards = list(zip(np.array_split(total, pieces), np.array_split(final, pieces), strict=True))
+    state = reduce(add, (FinalState.of(*shard) for shard in shards))
+    standards = state.standards()
+    return state, reduce(add, (CountState.of(*shard, standards) for shard in shards))
+
+
+def random_scores(seed: int, images: int, columns: int, constant: int = 0) -> tuple[Floats, Floats]:
+    total = np.random.default_rng(seed).normal(size=(images, columns))
+    total[:, :constant] = 0.3
+    return total, total - 0.2 * total.max(axis=1, keepdims=True)
+
+
+def close(found: Any, expected: Any, tolerance: float) -> None:
+    np.testing.assert_allclose(np.asarray(found), np.array(expected), rtol=0, atol=tolerance)

@@ -1,0 +1,124 @@
+"""A finished unit of the golden set in storage, made without Ray."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparc_dist import storage
+from sparc_dist.config import Config
+from sparc_dist.core import (
+    DecisionStatistics,
+    FinalScores,
+    FinalStatistics,
+    Fusions,
+    LabelStatistics,
+    Method,
+    can_estimate,
+    decide,
+    evaluate,
+    fit_fusions,
+)
+from sparc_dist.datasets.images import images_table, write_images
+from sparc_dist.runs import RunLayout, UnitLayout, claim, reduce_checkpoints, shard_groups
+from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.fusion_file import write_fusions
+from sparc_dist.runs.labels import long_table, wide_table
+from sparc_dist.runs.shards import final_table
+from tests.support.cases import golden, golden_answer
+
+CLASSES: list[str] = golden_answer("decisions")["classes"]
+IMAGES, SHARD = 800, 47  # 18 shards, each a group: more than are merged at once
+BROKEN = "broken"  # an image without scores, the last one
+IDS = [f"{number:03d}" for number in range(IMAGES)]
+SHARDS = [range(i, min(i + SHARD, IMAGES)) for i in range(0, IMAGES, SHARD)]
+
+
+@cache
+def golden_fusions() -> tuple[Fusions, FinalScores]:
+    scores, mentions, _, _ = golden()
+    fusions = fit_fusions(lambda: iter([scores]), mentions, len(CLASSES), Method())
+    return fusions, fusions.final(scores)
+
+
+def write_unit(root: Path, primary: str = "sparc", labelled: bool = True) -> UnitLayout:
+    """Writes all that a refit reads; its scores are those of the golden set."""
+    shutil.copytree(_template(primary, labelled).name, root, dirs_exist_ok=True)
+    return RunLayout(str(root)).dataset("voc").unit("tiny")
+
+
+@cache
+def _template(primary: str, labelled: bool) -> TemporaryDirectory[str]:
+    """The unit, written once per process; the folder goes when the process ends."""
+    folder = TemporaryDirectory()
+    _write_unit(folder.name, primary, labelled)
+    return folder
+
+
+def _write_unit(root: str, primary: str, labelled: bool) -> None:
+    config = Config.model_validate(
+        {
+            "output": root,
+            "datasets": [{"name": "voc", "images": "i.csv", "classes": CLASSES}],
+            "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
+        }
+    )
+    layout = RunLayout(root)
+    claim(layout, config)
+    data = layout.dataset("voc")
+    counts = write_images(_images(labelled), data.images, SHARD)
+    storage.write_json(data.marker, {**counts, "notes": []})
+    unit = data.unit("tiny")
+    fusions, _ = golden_fusions()
+    write_fusions(unit.fusion, fusions, CLASSES, "prompts")
+    _write_results(unit, primary, labelled)
+
+
+def _images(labelled: bool) -> Iterator[pa.Table]:
+    labels = [np.flatnonzero(row).tolist() if labelled else None for row in golden()[2]]
+    uris = [f"/photos/{image_id}.jpg" for image_id in [*IDS, BROKEN]]
+    yield images_table([*IDS, BROKEN], uris, [*labels, None])
+
+
+def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
+    final, labels = golden_fusions()[1], golden()[2]
+    known = np.full(IMAGES, labelled)
+    parts = [(final[_cut(s)], known[_cut(s)], labels[_cut(s)]) for s in SHARDS]
+    assert len(shard_groups(len(SHARDS))) == len(SHARDS)
+    states = [FinalStatistics.of(*part) for part in parts]
+    statistics = reduce_checkpoints.merge(states)
+    counted = [DecisionStatistics.of(*part[:2], statistics) for part in parts]
+    counts = reduce_checkpoints.merge(counted)
+    decisions = {
+        name: decide(moments, counts.counts[name] if can_estimate(moments) else None, 20)
+        for name, moments in statistics.moments.items()
+    }
+    for shard, (rows, (scores, _, _)) in enumerate(zip(SHARDS, parts, strict=True)):
+        ids = IDS[_cut(rows)]
+        table = final_table(pa.chunked_array([ids]), scores)
+        sha256 = storage.write_table(unit.final(shard), table)
+        url = unit.state("final_scores", shard)
+        reduce_checkpoints.save(url, f"key:{shard}", states[shard], [sha256])
+        url = unit.state("decision_statistics", shard)
+        reduce_checkpoints.save(url, f"key:{shard}", counted[shard])
+        judged = decisions[primary].judge(*scores.columns(primary))
+        storage.write_table(unit.wide_labels(shard), wide_table(ids, CLASSES, *judged))
+        storage.write_table(unit.labels(shard), long_table(ids, CLASSES, *judged))
+    write_decisions(unit.decisions, decisions, CLASSES, primary)
+    agreement = LabelStatistics.of(final[known], labels[known], decisions)
+    metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in ("sparc", "duo")}
+    if labelled:
+        metrics = evaluate(statistics, counts, agreement, CLASSES, "skip")
+    facts = {"primary": primary, "images": IMAGES, "labelled": IMAGES * labelled}
+    storage.write_json(unit.metrics, metrics | facts)
+
+
+def _cut(rows: range) -> slice:
+    return slice(rows.start, rows.stop)
