@@ -10,13 +10,14 @@ from sparc_dist.cli.options import add_unit, new_command, positive_float, positi
 from sparc_dist.errors import UserError, quoted
 
 if TYPE_CHECKING:
+    from sparc_dist.runs.finished_unit import FinishedUnit
     from sparc_dist.runs.refit import Refit, Rule
 
 TEXT = """\
 Fits the decisions of a finished unit again, in seconds, with what you know about the images. Scores
-stay as they are; decisions.json, labels/, labels-wide/ and, with labels, the F1 in metrics.json are
-written again. Every call starts from the scores: options of earlier calls are forgotten, and a call
-without options restores the decisions without any knowledge.
+stay as they are; decisions.json, labels/, labels-wide/, metrics.json and the labels.csv of
+`sparc-dist label` are written again. Every call starts from the scores: earlier options are
+forgotten, and a call without options restores the decisions without any knowledge.
 
 examples:
   sparc-dist decide runs/pets --prevalence cat=0.1,dog=0.3
@@ -56,6 +57,7 @@ def add_parser(group: Any) -> None:
 
 def decide(options: Namespace) -> int:
     """Refits the decisions of a unit and prints them."""
+    from sparc_dist.runs.doubts import doubts_of, sentences
     from sparc_dist.runs.finished_unit import open_unit
     from sparc_dist.runs.refit import refit
 
@@ -63,6 +65,8 @@ def decide(options: Namespace) -> int:
     rule = _rule(options, unit.classes)
     done = refit(unit, rule)
     print(_table(unit.classes, done, rule))
+    for doubt in sentences(doubts_of(done.decision.status, unit.classes)):
+        print(doubt)
     if done.unknown:
         print(
             f"{len(done.unknown)} of the {len(rule.answers)} images with answers have no scores, "
@@ -71,7 +75,20 @@ def decide(options: Namespace) -> int:
     if done.before and done.after:
         for key, title in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
             print(f"{title}: {_percent(done.before[key])} before, {_percent(done.after[key])} now")
+    _write_csv(options.run, unit)
+    print(f"The labels are in {unit.unit.root}; `sparc-dist report` shows them")
     return 0
+
+
+def _write_csv(run: str, unit: FinishedUnit) -> None:
+    """Writes labels.csv again, if `sparc-dist label` made the run."""
+    from sparc_dist import storage
+    from sparc_dist.report.labels import image_labels, write_labels
+    from sparc_dist.runs import RunLayout
+
+    url = RunLayout(run).labels_csv
+    if storage.sha256(url) is not None:
+        write_labels(image_labels(unit), url)
 
 
 def _rule(options: Namespace, classes: Sequence[str]) -> Rule:

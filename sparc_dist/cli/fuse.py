@@ -10,12 +10,15 @@ from sparc_dist.core import METHODS
 from sparc_dist.errors import UserError
 
 TEXT = """\
-Takes singleton, auxiliary and compound scores and writes DIR/final.parquet, DIR/fusion.json
-and, when there are labels, DIR/metrics.json. Two forms:
+Takes singleton, auxiliary and compound scores and writes final.parquet, fusion.json,
+decisions.json, labels.parquet, labels-wide.parquet and, when there are labels, metrics.json to DIR.
+Two forms:
 
   sparc-dist fuse --scores FILE.npz --prompts FILE.json --out DIR
       FILE.npz: arrays singleton (M × N), auxiliary (M × N), compound (M × P), and optionally
-      labels (M × N) and image_ids (M). FILE.json: {"classes": […], "prompts": […]}.
+      labels (M × N) and image_ids (M). FILE.json: {"classes": […], "prompts": […]}; optionally
+      "background": […] names B classes that are not reported, whose columns follow those of the
+      classes in singleton and auxiliary.
 
   sparc-dist fuse --authors-dir DIR --dataset VOC2007 --backbone ViT-B16 --out DIR
       the two pickles that the paper's authors publish; no code in them is run.
@@ -43,6 +46,8 @@ def fuse(options: Namespace) -> int:
     """Fuses score matrices."""
     from sparc_dist.core import Method
     from sparc_dist.external_scores import fuse, read_authors, read_npz
+    from sparc_dist.runs.doubts import sentences
+    from sparc_dist.runs.tables import shown
 
     npz = (options.scores, options.prompts)
     authors = (options.authors_dir, options.dataset, options.backbone)
@@ -54,12 +59,19 @@ def fuse(options: Namespace) -> int:
         raise UserError(
             "Give either --scores and --prompts, or --authors-dir, --dataset and --backbone."
         )
-    metrics = fuse(matrices, Method(), options.out, options.empty_class)
-    if metrics is None:
+    method = Method(primary="sparc" if all(authors) else "duo")  # the paper's on its own data
+    metrics = fuse(matrices, method, options.out, options.empty_class)
+    if matrices.labels is None:
         print("There are no labels, so there is no mAP.")
     else:
         for name in METHODS:
-            value = metrics[name]["mAP"]
-            print(f"{name:>8}  mAP {'–' if value is None else f'{value:.4f}'}")
+            print(f"{name:>8}  mAP {shown(metrics[name]['mAP'], 4)}")
+        found = metrics[metrics["primary"]]["decisions"]
+        print(
+            f"Decisions of {metrics['primary']}: micro-F1 {shown(found['micro_f1'])}, "
+            f"with the best thresholds {shown(found['oracle_micro_f1'])}"
+        )
+    for remark in [*metrics["notes"], *sentences(metrics["doubts"])]:
+        print(remark)
     print(f"Final scores are in {options.out}/final.parquet")
     return 0

@@ -7,7 +7,6 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist import storage
 from sparc_dist.cli.finish import run_to_end
 from sparc_dist.cli.options import add_overwrite, new_command
 from sparc_dist.config import TINY, Config, parse, resolve
@@ -51,21 +50,22 @@ def label(options: Namespace) -> int:
     """Labels the images of a folder."""
     from sparc_dist.report import write_report
     from sparc_dist.report.labels import image_labels, write_labels
+    from sparc_dist.runs.finished_unit import open_unit
 
     done = run_to_end(_config(options), options.overwrite)
     root, results = done.layout.root, write_report(done.layout.root)
     if not done.metrics:
         print("\n".join(results.remarks()), file=sys.stderr)
         return 1
-    url = storage.join(root, "labels.csv")
-    first, count = write_labels(image_labels(root, "images", "model"), url, SHOWN)
+    url = done.layout.labels_csv
+    first, count = write_labels(image_labels(open_unit(root)), url, SHOWN)
     for image in first:
         print(_grey(image.line()) if not image.classes[0].present else image.line())
     if count > SHOWN:
         print(f"… and {count - SHOWN:,} more")
     for remark in results.remarks():
         if NO_LABELS not in remark:  # who asks for labels does not expect to have any
-            print(remark)
+            print(remark.removeprefix("images: ").removeprefix("images × model: "))
     print(f"The classes of all {count:,} images are in {url}")
     return 1 if done.failures else 0
 

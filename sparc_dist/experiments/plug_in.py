@@ -56,7 +56,9 @@ def _row(run: FinishedRun, options: Options, unit: Unit) -> list[Cell]:
     name = options.method
     view, scored = plug_in_view(unit, str(options.scores), name)
     with_sparc = Variant(Method(image_debias=METHODS[name].image_debias))
-    variants = Variants((ZSCLIP, with_sparc), {STORED: unit.data.bank.mentions})
+    bank = unit.data.bank
+    # Another method has no scores of background classes; they remain in pairs and auxiliaries.
+    variants = Variants((ZSCLIP, with_sparc), {STORED: bank.mentions[: len(bank.classes)]})
     aps = evaluate_variants(unit, variants, view)
     alone, on_top = (
         mean_average_precision(aps[variant], run.config.empty_class)

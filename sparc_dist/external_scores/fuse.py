@@ -26,6 +26,7 @@ from sparc_dist.core import (
 )
 from sparc_dist.external_scores.matrices import Matrices
 from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.fusion_file import write_fusions
 from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.shards import final_table
@@ -35,8 +36,11 @@ SLICE = 4096  # images at a time, so that float64 copies stay small beside the m
 
 def fuse(
     matrices: Matrices, method: Method, out: str, empty_class: EmptyClass = "skip"
-) -> dict[str, Any] | None:
-    """Writes fusions, final scores, decisions, labels and, with labels, metrics; returns these."""
+) -> dict[str, Any]:
+    """Writes fusions, final scores, decisions, labels and, with labels, metrics.
+
+    Returns the metrics; without labels, notes and doubts alone.
+    """
     bank, count = matrices.bank, len(matrices.bank.classes)
     fusions = fit_fusions(slices(matrices.scores), bank.mentions, count, method)
     final = _concatenated([fusions.final(part) for part in slices(matrices.scores)()])
@@ -51,18 +55,20 @@ def fuse(
         name: decide(moments, counts.counts[name] if can_estimate(moments) else None, count)
         for name, moments in statistics.moments.items()
     }
-    _write_decisions(
-        matrices, final, decisions, "sparc" if method.primary == "sparc" else "duo", out
-    )
-    if matrices.labels is None:
-        storage.delete(storage.join(out, "metrics.json"))  # from other scores fused here earlier
-        return None
-    agreement = LabelStatistics.of(final, labels, decisions)
-    metrics = evaluate(statistics, counts, agreement, bank.classes, empty_class) | {
+    primary = "sparc" if method.primary == "sparc" else "duo"
+    _write_decisions(matrices, final, decisions, primary, out)
+    facts = {
         "images": len(matrices.ids),
         "errors": {"images": 0, "share": 0.0, "reasons": {}},
+        "primary": primary,
         "notes": fusions.notes,
+        "doubts": doubts_of(decisions[primary].status, bank.classes),
     }
+    if matrices.labels is None:
+        storage.delete(storage.join(out, "metrics.json"))  # from other scores fused here earlier
+        return facts
+    agreement = LabelStatistics.of(final, labels, decisions)
+    metrics = evaluate(statistics, counts, agreement, bank.classes, empty_class) | facts
     storage.write_json(storage.join(out, "metrics.json"), metrics)
     return metrics
 

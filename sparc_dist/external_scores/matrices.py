@@ -45,14 +45,16 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
     """Reads an NPZ file of scores and a JSON file of prompts.
 
     The NPZ file has the arrays singleton, auxiliary, compound and optionally labels and image_ids;
-    the JSON file has classes and prompts.
+    the JSON file has classes, prompts and optionally background, whose columns follow those of the
+    classes in singleton and auxiliary.
     """
     arrays = read_archive(scores_url)
     for name in ("singleton", "auxiliary", "compound"):
         if name not in arrays:
             raise UserError(f"{scores_url} has no array `{name}`; add it.")
     prompts = _json(prompts_url)
-    for key in ("classes", "prompts"):
+    prompts.setdefault("background", [])
+    for key in ("classes", "prompts", "background"):
         if not isinstance(prompts.get(key), list) or not all(
             isinstance(text, str) for text in prompts[key]
         ):
@@ -67,7 +69,7 @@ def read_npz(scores_url: str, prompts_url: str) -> Matrices:
         scores_url,
         ids,
         Scores(arrays["singleton"], arrays["auxiliary"], arrays["compound"]),
-        bank_of(prompts["classes"], prompts["prompts"], prompts_url),
+        bank_of(prompts["classes"], prompts["prompts"], prompts_url, prompts["background"]),
         arrays.get("labels"),
     )
 
@@ -100,7 +102,7 @@ def read_authors(folder: str, dataset: str, backbone: str) -> Matrices:
             cossims[:, :width],
             cossims[:, width:],
         ),
-        bank_of(names, texts[width:], both_url, aliases),
+        bank_of(names, texts[width:], both_url, aliases=aliases),
         singles["gts"],
     )
 
@@ -109,14 +111,19 @@ def bank_of(
     classes: Sequence[str],
     prompts: Sequence[str],
     where: str,
+    background: Sequence[str] = (),
     aliases: Mapping[str, str] | None = None,
 ) -> PromptBank:
-    """Returns the bank of given prompts; raises UserError if one mentions no class."""
+    """Returns the bank of given prompts; raises UserError if one mentions no class.
+
+    A prompt may mention background classes alone: its scores exist, and cost nothing more.
+    """
+    columns = (*classes, *background)
     try:
-        check_classes(classes)
+        check_classes(columns if classes else classes)
     except ValueError as error:
         raise UserError(f"{where}: {error}.") from None
-    matcher = ClassMatcher(classes, aliases)
+    matcher = ClassMatcher(columns, aliases)
     compound = []
     for index, text in enumerate(prompts):
         ids = matcher.classes_in(text)
@@ -125,28 +132,29 @@ def bank_of(
                 f"{where}: prompt {index}, {quoted(text)}, mentions no class; correct or remove it."
             )
         compound.append(CompoundPrompt(text, ids, "descriptive"))
-    return PromptBank(tuple(classes), tuple(compound))
+    return PromptBank(tuple(classes), tuple(compound), tuple(background))
 
 
 def _checked(where: str, ids: list[str], scores: Scores, bank: PromptBank, labels: Any) -> Matrices:
     """Returns the matrices; raises UserError if shapes do not match or values are not finite."""
-    images, classes = len(ids), len(bank.classes)
+    images, columns = len(ids), len(bank.columns)
+    kind = "classes and background classes" if bank.background else "classes"
     expected = {
-        "singleton": (scores.singleton, classes),
-        "auxiliary": (scores.auxiliary, classes),
-        "compound": (scores.compound, len(bank.compound)),
+        "singleton": (scores.singleton, columns, kind),
+        "auxiliary": (scores.auxiliary, columns, kind),
+        "compound": (scores.compound, len(bank.compound), "compound prompts"),
     }
     if labels is not None:
-        expected["labels"] = (labels, classes)
-    for name, (array, width) in expected.items():
+        expected["labels"] = (labels, len(bank.classes), "classes")
+    for name, (array, width, counted) in expected.items():
         values = matrix(array, name, where)
         if values.shape != (images, width):
             raise UserError(
                 f"{where}: `{name}` has the shape {values.shape}, but there are {images} images "
-                f"and {width} {'compound prompts' if name == 'compound' else 'classes'}."
+                f"and {width} {counted}."
             )
         check_finite(values, name, where)
-    _check_utf8([*ids, *bank.classes, *(prompt.text for prompt in bank.compound)], where)
+    _check_utf8([*ids, *bank.columns, *(prompt.text for prompt in bank.compound)], where)
     if not images:
         raise UserError(f"{where} contains no images; there is nothing to fuse.")
     if labels is not None and not np.isin(labels, (-1, 0, 1)).all():

@@ -16,6 +16,8 @@ from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.runs import MarkerSummary, Provenance, UnitLayout, UnitShards
+from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.doubts import doubts_of
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -102,12 +104,14 @@ class Unit:
         if self.data.labelled:
             empty_class = self.config.empty_class
             precision = phase.evaluate(statistics, counts, agreement, empty_class)
+        rules, _ = read_decisions(self.layout.decisions)
         metrics = {
             **precision,
             **_facts(markers),
             "primary": self.primary,
             "labelled": self.data.labelled,
             "notes": storage.read_json(self.layout.fusion)["notes"],
+            "doubts": doubts_of(rules[self.primary].status, self.data.bank.classes),
             "stages": self.stages.summary(),
             "recovery": {
                 "storage_retries": markers.retries + phase.retries,

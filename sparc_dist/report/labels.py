@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparc_dist import storage
-from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import RunLayout, UnitLayout
-from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.shards import matrix
 
 COLUMNS = ("image_id", "class", "probability", "present", "score", "rank")
@@ -42,19 +40,14 @@ class ImageLabels:
         return f"{self.image_id}: {names if present else f'nothing (likeliest: {names})'}"
 
 
-def image_labels(run: str, dataset: str, backbone: str) -> Iterator[ImageLabels]:
+def image_labels(unit: FinishedUnit) -> Iterator[ImageLabels]:
     """Yields the labels of each image of a unit."""
-    data = RunLayout(run).dataset(dataset)
-    unit = data.unit(backbone)
-    classes = PromptBank.from_table(storage.read_table(data.prompts)).classes
-    _, primary = read_decisions(unit.decisions)
-    for shard in range(len(storage.row_group_sizes(data.images))):
-        yield from _shard_labels(unit, shard, classes, primary)
+    for shard in range(len(unit.sizes)):
+        yield from _shard_labels(unit, shard)
 
 
-def _shard_labels(
-    unit: UnitLayout, shard: int, classes: tuple[str, ...], primary: str
-) -> Iterator[ImageLabels]:
+def _shard_labels(finished: FinishedUnit, shard: int) -> Iterator[ImageLabels]:
+    unit, classes, primary = finished.unit, finished.classes, finished.primary
     final = storage.read_table(unit.final(shard), ["image_id", primary])
     labels = storage.read_table(unit.labels(shard), ["probability", "present"])
     scores = matrix(final[primary], len(classes))
@@ -75,7 +68,7 @@ def _shard_labels(
 
 
 def write_labels(
-    images: Iterable[ImageLabels], url: str, keep: int
+    images: Iterable[ImageLabels], url: str, keep: int = 0
 ) -> tuple[list[ImageLabels], int]:
     """Writes one CSV line per image and class; returns the first ``keep`` images and the total."""
     first: list[ImageLabels] = []

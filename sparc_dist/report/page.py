@@ -28,6 +28,7 @@ th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ddd;
 th:first-child, td:first-child, td.text { text-align: left; }
 tr.sparc td { font-weight: 600; }
 .bar { display: inline-block; height: .7rem; background: #456; }
+.warning { padding: .5rem 1rem; background: #fe9; }
 img { max-width: 100%; }
 """
 
@@ -44,6 +45,7 @@ def to_html(results: Results, examples: Sequence[str]) -> str:
 
 def _body(results: Results, examples: Sequence[str]) -> Iterator[str]:
     yield "<h1>Zero-shot multi-label recognition: mAP (%)</h1>"
+    yield from (f'<p class="warning">{escape(warning)}</p>' for warning in results.warnings())
     yield _main_table(results)
     if remarks := list(results.remarks()):
         yield "<ul>" + "".join(f"<li>{escape(remark)}</li>" for remark in remarks) + "</ul>"

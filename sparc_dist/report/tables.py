@@ -11,7 +11,8 @@ def to_markdown(results: Results) -> str:
     columns = ["data set", "method", *results.backbones, "average"]
     rows = [[dataset, TITLES[method], *values] for dataset, method, values in results.rows()]
     remarks = "".join(f"- {remark}\n" for remark in results.remarks())
-    page = f"# mAP (%)\n\n{Table(columns, rows).to_markdown()}"
+    warnings = "".join(f"{warning}\n\n" for warning in results.warnings())
+    page = f"# mAP (%)\n\n{warnings}{Table(columns, rows).to_markdown()}"
     return f"{page}\n{remarks}" if remarks else page
 
 

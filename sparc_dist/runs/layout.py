@@ -136,6 +136,11 @@ class RunLayout:
         return join(self.root, "run.json")
 
     @property
+    def labels_csv(self) -> str:
+        """The labels as a table for people, which `sparc-dist label` writes."""
+        return join(self.root, "labels.csv")
+
+    @property
     def report(self) -> str:
         """The folder of the report."""
         return join(self.root, "report")

@@ -30,6 +30,7 @@ from sparc_dist.core import (
 from sparc_dist.core.answers import UNKNOWN
 from sparc_dist.errors import UserError
 from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.labels import long_table, wide_table
 
@@ -91,10 +92,11 @@ def refit(unit: FinishedUnit, rule: Rule) -> Refit:
     told = rule.to_json(unit)
     write_decisions(unit.unit.decisions, decisions, unit.classes, unit.primary, told)
     before = unit.metrics[unit.primary].get("decisions")
-    metrics = unit.metrics
+    doubts = doubts_of(decisions[unit.primary].status, unit.classes)
+    metrics = unit.metrics | {"doubts": doubts}
     if metrics["labelled"]:
-        metrics = metrics | {name: _updated(metrics[name], agreement[name]) for name in DECIDING}
-        storage.write_json(unit.unit.metrics, metrics)
+        metrics |= {name: _updated(metrics[name], agreement[name]) for name in DECIDING}
+    storage.write_json(unit.unit.metrics, metrics)
     after = metrics[unit.primary].get("decisions")
     return Refit(decisions[unit.primary], before, after, unknown)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig
+from sparc_dist.runs.doubts import sentences
 from sparc_dist.runs.layout import RunLayout
 
 #: The names of a data set and a backbone.
@@ -93,6 +94,18 @@ class Results:
                 values = [self.mean_ap(dataset, name, method) for name in self.backbones]
                 yield dataset, method, [*values, self.average(dataset, method)]
 
+    def warnings(self) -> Iterator[str]:
+        """Yields where the method that decides ranks worse than plain CLIP."""
+        for (dataset, backbone), metrics in self.metrics.items():
+            primary = metrics.get("primary", "sparc")
+            ours, plain = metrics.get(primary, {}).get("mAP"), metrics["zsclip"]["mAP"]
+            if ours is not None and plain is not None and ours < plain:
+                yield (
+                    f"{dataset} × {backbone}: {TITLES[primary]} has a lower mAP ({ours:.1f}) than "
+                    f"ZSCLIP ({plain:.1f}); prefer the ZSCLIP scores here, or add classes, "
+                    "background or images."
+                )
+
     def remarks(self) -> Iterator[str]:
         """Yields what a reader must know besides the numbers of the table."""
         for dataset, notes in self.notes.items():
@@ -109,7 +122,6 @@ class Results:
             if errors["images"]:
                 reasons = "; ".join(f"{n} × {why}" for why, n in errors["reasons"].items())
                 yield f"{unit}: {errors['images']} of {total} images could not be read: {reasons}."
-            yield from _below_baseline(unit, metrics)
             empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
             if empty:
                 yield f"{unit}: no image contains {', '.join(empty)}."
@@ -120,16 +132,6 @@ class Results:
                     f"{check['mean_difference']:.2g} on average."
                 )
             yield from (f"{unit}: {note}" for note in metrics["notes"])
+            yield from (f"{unit}: {doubt}" for doubt in sentences(metrics.get("doubts", {})))
         for (dataset, backbone), reason in self.failures.items():
             yield f"{dataset} × {backbone} failed: {reason}"
-
-
-def _below_baseline(unit: str, metrics: dict[str, Any]) -> Iterator[str]:
-    """Warns if the method that decides ranks worse than plain CLIP."""
-    primary = metrics.get("primary", "sparc")
-    ours, plain = metrics.get(primary, {}).get("mAP"), metrics["zsclip"]["mAP"]
-    if ours is not None and plain is not None and ours < plain:
-        yield (
-            f"{unit}: {TITLES[primary]} has a lower mAP ({ours:.1f}) than ZSCLIP ({plain:.1f}); "
-            "prefer the ZSCLIP scores here, or add classes, background or images."
-        )

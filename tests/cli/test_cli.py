@@ -18,6 +18,7 @@ from sparc_dist import __version__
 from sparc_dist.cli import main
 from sparc_dist.config import load_config
 from sparc_dist.runner import run
+from tests.support.cases import golden_answer, write_three_classes
 from tests.support.command import COMMAND, sparc_dist
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -74,6 +75,20 @@ def test_fuse_equals_the_reference(tmp_path: Path, source: tuple[object, ...]) -
     assert final.schema.names == names
     assert metrics["duo"]["mAP"] == pytest.approx(61.1558, abs=1e-4)
     assert final.num_rows == 800
+
+
+def test_fuse_takes_background_columns_after_those_of_the_classes(tmp_path: Path) -> None:
+    scores, prompts = write_three_classes(tmp_path)
+    out = tmp_path / "out"
+    done = sparc_dist("fuse", "--scores", scores, "--prompts", prompts, "--out", out)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((out / "metrics.json").read_text())
+    expected = golden_answer("duo")["three classes"]
+    assert metrics["duo"]["AP"] == pytest.approx(expected["AP"], abs=1e-6)
+    assert set(metrics["sparc"]["AP"]) == set(expected["AP"])
+    labels = pq.read_table(out / "labels.parquet")
+    assert set(labels["class"].to_pylist()) == {"cat", "dog", "sofa"}
+    assert f"micro-F1 {metrics['duo']['decisions']['micro_f1']:.1f}" in done.stdout
 
 
 def test_fuse_without_labels_and_with_an_empty_class(tmp_path: Path) -> None:

@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from sparc_dist import storage
 from sparc_dist.cli import main
+from sparc_dist.core import Method, Scores
+from sparc_dist.core.sparc import fit
 from sparc_dist.experiments import EXPERIMENTS
 from sparc_dist.experiments.finished_run import open_run
 from sparc_dist.experiments.score_view import views_with
 from sparc_dist.experiments.session import ExperimentSession, Options
+from sparc_dist.prompts import PromptBank
 from sparc_dist.runs.layout import EXPERIMENT_FILES
+from tests.support.cases import ap
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -118,21 +121,42 @@ def test_other_weights_are_not_used_with_stored_embeddings(
     assert found == {"none", "A and B"}  # the rows that need only stored scores
 
 
-def test_plugging_in_the_runs_own_singleton_reproduces_the_run(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def stored_scores(run: Path, bank: PromptBank) -> tuple[list[str], Scores]:
+    """The scores of the only unit; singletons of the classes alone, as other methods have them."""
+    table = pq.read_table(run / "scenes" / "tiny" / "scores")
+    singleton, auxiliary, compound = (
+        np.array(table[name].to_pylist()) for name in ("singleton", "auxiliary", "compound")
+    )
+    scores = Scores(singleton[:, : len(bank.classes)], auxiliary, compound)
+    return table["image_id"].to_pylist(), scores
+
+
+def sparc_map(scores: Scores, bank: PromptBank, labels: dict[str, list[str]]) -> float:
+    """The mAP of SPARC, computed in one piece; the labels are in the order of the images."""
+    mentions = bank.mentions[: len(bank.classes)]
+    final = fit(lambda: [scores], mentions, Method()).final(scores)[1]
+    truth = np.array([[name in found for name in bank.classes] for found in labels.values()])
+    aps = [value for value in ap(final.astype(np.float32), truth) if value is not None]
+    return float(np.mean(aps))
+
+
+def test_plugging_in_the_runs_own_singleton_equals_sparc_on_it(
+    made: Path,
+    tmp_path: Path,
+    truth: dict[str, list[str]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ids, scores = [], []
-    for shard in sorted((made / "scenes" / "tiny" / "scores").iterdir()):
-        table = storage.read_table(str(shard), ["image_id", "singleton"])
-        ids += table["image_id"].to_pylist()
-        scores += table["singleton"].to_pylist()
+    bank = PromptBank.from_table(pq.read_table(made / "scenes" / "prompts.parquet"))
+    assert bank.background  # which another method has no scores of
+    ids, whole = stored_scores(made, bank)
+    scores = whole.singleton
     command = ["experiment", "plug-in", "--run", str(made), "--scores"]
     np.savez(tmp_path / "whole.npz", image_ids=ids, scores=scores)
     assert main([*command, str(tmp_path / "whole.npz")]) == 0
     row = rows(made, "plug-in")[0]
-    found = metrics(made)
-    assert float(row["alone (%)"]) == pytest.approx(found["zsclip"]["mAP"], abs=1e-6)
-    assert float(row["with SPARC (%)"]) == pytest.approx(found["sparc"]["mAP"], abs=1e-6)
+    assert float(row["alone (%)"]) == pytest.approx(metrics(made)["zsclip"]["mAP"], abs=1e-6)
+    expected = sparc_map(whole, bank, {name: truth[name] for name in ids})
+    assert float(row["with SPARC (%)"]) == pytest.approx(expected, abs=1e-6)
     np.savez(tmp_path / "part.npz", image_ids=ids[:50], scores=np.exp(scores[:50]))
     assert main([*command, str(tmp_path / "part.npz"), "--method", "tagclip"]) == 0
     assert "| TagCLIP | 50 of 60 |" in capsys.readouterr().out

@@ -16,12 +16,13 @@ import ray
 from sparc_dist.core import Method, Scores
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
-from sparc_dist.external_scores import read_npz
+from sparc_dist.external_scores import Matrices, read_npz
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.runs import STAGES, Provenance, RunLayout, UnitShards
 from sparc_dist.runs.layout import MOST_GROUPS
 from sparc_dist.runs.shards import scores_table, write_shard
+from tests.support.cases import golden_answer, write_three_classes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -29,6 +30,11 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
     """The golden scores as a unit's shards, cut after these images."""
     matrices = read_npz(str(GOLDEN / "scores.npz"), str(GOLDEN / "prompts.json"))
+    return phase_of(matrices, folder, method, cuts)
+
+
+def phase_of(matrices: Matrices, folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
+    """Scores as a unit's shards, cut after these images."""
     assert matrices.labels is not None
     data = RunLayout(str(folder)).dataset("golden")
     unit = data.unit("made-up")
@@ -45,8 +51,10 @@ def golden_phase(folder: Path, method: Method, cuts: list[int]) -> ReducePhase:
         by = Provenance("", matrices.bank.sha256, "", "cpu")
         write_shard(unit, shard, table, [], by).write(unit)
         sizes.append(len(part))
-    shards = UnitShards(data, unit, 20, len(matrices.bank.compound))
-    return ReducePhase(shards, matrices.bank, method, "duo", sizes, "golden", limit=300)
+    bank = matrices.bank
+    widths = (len(bank.classes), len(bank.compound), len(bank.background))
+    shards = UnitShards(data, unit, *widths)
+    return ReducePhase(shards, bank, method, "duo", sizes, "golden", limit=300)
 
 
 def reduced(phase: ReducePhase, watch: Seen) -> dict[str, Any]:
@@ -88,6 +96,46 @@ def test_the_golden_reference_through_shards_on_ray(tmp_path: Path) -> None:
         expected_f1 = rule["percent"]["micro_F1"] if "percent" in rule else rule["micro_f1"]
         assert found["micro_f1"] == pytest.approx(expected_f1, abs=0.1)
         assert found["oracle_micro_f1"] == pytest.approx(rules[name]["oracle"]["micro_f1"], abs=0.1)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("cuts", [[400], [267, 534], [115, 230, 345, 460, 575, 690]])
+def test_three_classes_with_background_equal_the_golden_ap_on_ray(
+    tmp_path: Path, cuts: list[int]
+) -> None:
+    matrices = read_npz(*map(str, write_three_classes(tmp_path)))
+    summary = reduced(phase_of(matrices, tmp_path, Method(), cuts), Seen())
+    expected = golden_answer("duo")["three classes"]
+    assert summary["duo"]["mAP"] == pytest.approx(expected["mAP"], abs=1e-6)
+    assert summary["duo"]["AP"] == pytest.approx(expected["AP"], abs=1e-6)
+    rules = json.loads((tmp_path / "golden" / "made-up" / "decisions.json").read_text())
+    assert list(rules["duo"]["classes"]) == expected["classes"]
+    final = pq.read_table(tmp_path / "golden" / "made-up" / "final")
+    assert len(final["duo"][0]) == len(final["sparc"][0]) == 3
+    assert len(final["duo_total"][0]) == 20
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("entry", "images", "cuts"),
+    [("first image alone", 1, []), ("first five images alone", 5, [2, 4])],
+)
+def test_few_images_have_the_golden_scores_on_ray(
+    tmp_path: Path, entry: str, images: int, cuts: list[int]
+) -> None:
+    whole = read_npz(str(GOLDEN / "scores.npz"), str(GOLDEN / "prompts.json"))
+    assert whole.labels is not None
+    few = Matrices(whole.ids[:images], whole.scores[:images], whole.bank, whole.labels[:images])
+    phase = phase_of(few, tmp_path, Method(), cuts)
+    statistics = phase.score(phase.fit(Seen()), Seen())
+    fusions = ray.get(phase.fit(Seen()))
+    found = fusions.duo.final(few.scores)[1]
+    expected = np.array(golden_answer("duo")[entry]["scores"]).reshape(images, 20)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    decisions, _ = phase.decide(statistics, Seen())
+    assert ray.get(decisions)["duo"].status == ("prior",) * 20
+    stored = pq.read_table(tmp_path / "golden" / "made-up" / "final")["duo"].to_pylist()
+    np.testing.assert_allclose(stored, expected, rtol=0, atol=1e-6)  # stored as float32
 
 
 @pytest.mark.usefixtures("cluster")

@@ -4,6 +4,7 @@ from sparc_dist.report import to_markdown
 from sparc_dist.report.page import to_html
 from sparc_dist.report.tables import to_csv
 from sparc_dist.runs import Results, RunLayout
+from sparc_dist.runs.doubts import doubts_of
 
 
 def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:
@@ -37,6 +38,31 @@ RESULTS = Results(
     {("coco", "RN50"): "The disk is full."},
     {"voc": ["2 files are missing."], "coco": []},
 )
+
+
+def test_a_method_below_zsclip_is_told_above_the_table() -> None:
+    worse = metrics(40.0, 30.0, primary="duo", duo={"mAP": 38.0, "AP": {}})
+    results = Results(RunLayout("/nowhere"), ["pets"], ["B32"], {("pets", "B32"): worse})
+    sentence = "pets × B32: duo has a lower mAP (38.0) than ZSCLIP (40.0)"
+    for page, table in ((to_markdown(results), "| data set"), (to_html(results, []), "<table>")):
+        assert 0 < page.index(sentence) < page.index(table)
+    assert not list(RESULTS.warnings())
+
+
+def test_classes_in_doubt_are_listed_with_what_would_help() -> None:
+    names = [f"class {number}" for number in range(10)]
+    status = ["clear", "given", "unclear", "common", "constant", *["unclear"] * 5]
+    unsure = metrics(40.0, 50.0, doubts=doubts_of(status, names))
+    results = Results(RunLayout("/nowhere"), ["pets"], ["B32"], {("pets", "B32"): unsure})
+    remarks = list(results.remarks())
+    assert len(remarks) == 3
+    assert "class 4" in remarks[0]
+    assert "another model" in remarks[0]
+    assert "class 2, class 5, class 6, class 7, class 8, class 9" in remarks[1]
+    assert "--answers" in remarks[1]
+    assert "contain class 3, and" in remarks[2]
+    assert "--prevalence" in remarks[2]
+    assert not doubts_of(["clear", "labelled"], names[:2])
 
 
 def test_the_table_has_one_column_per_backbone_and_averages() -> None:

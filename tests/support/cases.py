@@ -34,6 +34,24 @@ def golden_answer(name: str) -> dict[str, Any]:
     return answer
 
 
+def write_three_classes(folder: Path) -> tuple[Path, Path]:
+    """Writes three classes of the golden set, with its others as background, for ``fuse``."""
+    arrays, case = dict(np.load(GOLDEN / "scores.npz")), golden_answer("duo")["three classes"]
+    bank = json.loads((GOLDEN / "prompts.json").read_text())
+    columns = [bank["classes"].index(name) for name in case["classes"] + case["background"]]
+    prompts = [bank["prompts"].index(text) for text in case["prompts"]]
+    scores, texts = folder / "three.npz", folder / "three.json"
+    np.savez(
+        scores,
+        singleton=arrays["singleton"][:, columns],
+        auxiliary=arrays["auxiliary"][:, columns],
+        compound=arrays["compound"][:, prompts],
+        labels=arrays["labels"][:, columns[:3]],
+    )
+    texts.write_text(json.dumps({k: case[k] for k in ("classes", "background", "prompts")}))
+    return scores, texts
+
+
 def made_up(
     seed: int, images: int = 40, classes: int = 5, prompts: int = 12
 ) -> tuple[Scores, list[tuple[int, ...]]]:

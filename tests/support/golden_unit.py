@@ -29,6 +29,7 @@ from sparc_dist.core import (
 from sparc_dist.datasets.images import images_table, write_images
 from sparc_dist.runs import RunLayout, UnitLayout, claim, reduce_checkpoints, shard_groups
 from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.fusion_file import write_fusions
 from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.shards import final_table
@@ -116,8 +117,9 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
     metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in ("sparc", "duo")}
     if labelled:
         metrics = evaluate(statistics, counts, agreement, CLASSES, "skip")
+    doubts = doubts_of(decisions[primary].status, CLASSES)
     facts = {"primary": primary, "images": IMAGES, "labelled": IMAGES * labelled}
-    storage.write_json(unit.metrics, metrics | facts)
+    storage.write_json(unit.metrics, metrics | facts | {"doubts": doubts})
 
 
 def _cut(rows: range) -> slice:
