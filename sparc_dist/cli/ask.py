@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.options import add_unit, new_command, non_negative_int, positive_int
+from sparc_dist.cli.options import add_unit, new_command, non_negative_int, positive_int, run_root
 from sparc_dist.errors import UserError, quoted
 
 TEXT = """\
@@ -52,7 +52,7 @@ def ask(options: Namespace) -> int:
     from sparc_dist.runs.asking import questions
     from sparc_dist.runs.finished_unit import open_unit
 
-    unit = open_unit(options.run, options.dataset, options.backbone)
+    unit = open_unit(run_root(options.run), options.dataset, options.backbone)
     if options.name is not None and options.name not in unit.classes:
         raise UserError(
             f"--class: unknown class {quoted(options.name)}; the classes are "

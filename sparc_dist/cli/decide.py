@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.options import add_unit, new_command, positive_float, positive_int
+from sparc_dist.cli.options import add_unit, new_command, positive_float, positive_int, run_root
 from sparc_dist.errors import UserError, quoted
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def decide(options: Namespace) -> int:
     from sparc_dist.runs.finished_unit import open_unit
     from sparc_dist.runs.refit import refit
 
-    unit = open_unit(options.run, options.dataset, options.backbone)
+    root = run_root(options.run)
+    unit = open_unit(root, options.dataset, options.backbone)
     rule = _rule(options, unit.classes)
     done = refit(unit, rule)
     print(_table(unit.classes, done, rule))
@@ -75,8 +76,8 @@ def decide(options: Namespace) -> int:
     if done.before and done.after:
         for key, title in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
             print(f"{title}: {_percent(done.before[key])} before, {_percent(done.after[key])} now")
-    _write_csv(options.run, unit)
-    print(f"The labels are in {unit.unit.root}; `sparc-dist report` shows them")
+    _write_csv(root, unit)
+    print(f"The labels are in {unit.unit.root}; `sparc-dist report {options.run}` shows them")
     return 0
 
 

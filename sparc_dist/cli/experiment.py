@@ -7,7 +7,7 @@ from argparse import Namespace
 from textwrap import fill
 from typing import Any
 
-from sparc_dist.cli.options import absolute_url, new_command
+from sparc_dist.cli.options import RUN, absolute_url, new_command, run_root
 from sparc_dist.errors import UserError
 from sparc_dist.experiments import EXPERIMENTS
 from sparc_dist.external_scores import PLUG_IN_METHODS
@@ -16,7 +16,7 @@ from sparc_dist.runs import RunLayout
 NAMES = fill(", ".join(EXPERIMENTS), 98, initial_indent="  ", subsequent_indent="  ")
 TEXT = f"""\
 Makes tables and figures of the paper from what a finished run has stored: scores, embeddings and
-labels; no image is scored again. For each NAME it writes RUN_URI/experiments/NAME.csv, .md, .png
+labels; no image is scored again. For each NAME it writes RUN/experiments/NAME.csv, .md, .png
 and .svg, with the paper's figures beside ours where it has them. `all` makes all of them:
 
 {NAMES}
@@ -33,7 +33,7 @@ def add_parser(group: Any) -> None:
     summary = "make tables and figures of the paper from a run"
     parser = new_command(group, "experiment", experiment, summary, TEXT)
     parser.add_argument("name", metavar="NAME", choices=(*EXPERIMENTS, "all"))
-    parser.add_argument("--run", required=True, metavar="RUN_URI", help="the run's `output`")
+    parser.add_argument("--run", required=True, metavar="RUN", help=RUN)
     for name in ("dataset", "backbone"):
         parser.add_argument(
             f"--{name}", metavar="NAME", help=f"{_applies_to(name)}: only this {name}"
@@ -67,7 +67,7 @@ def experiment(options: Namespace) -> int:
             raise UserError(f"--{option} does not apply to {options.name}; leave it out.")
     if options.method is not None and options.scores is None:
         raise UserError("--method says whose --scores are given; name them too.")
-    run = absolute_url("--run", options.run)
+    run = absolute_url("--run", run_root(options.run))
     scores = None if options.scores is None else absolute_url("--scores", options.scores)
     chosen = Options(
         options.dataset, options.backbone, given["class"], scores, options.method or "other"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Any
 
 from sparc_dist.cli.finish import run_to_end
 from sparc_dist.cli.options import add_overwrite, new_command
 from sparc_dist.config import TINY, Config, parse, resolve
-from sparc_dist.runs import NO_LABELS
+from sparc_dist.runs import NO_LABELS, Results
 
 TEXT = """\
 Says which of the classes each image below FOLDER contains, with a probability. Prints the first
@@ -63,11 +64,18 @@ def label(options: Namespace) -> int:
         print(_grey(image.line()) if not image.classes[0].present else image.line())
     if count > SHOWN:
         print(f"… and {count - SHOWN:,} more")
-    for remark in results.remarks():
-        if NO_LABELS not in remark:  # who asks for labels does not expect to have any
-            print(remark.removeprefix("images: ").removeprefix("images × model: "))
-    print(f"The classes of all {count:,} images are in {url}")
+    for remark in _remarks(results):
+        print(remark)
+    print(f"The classes of {'the image' if count == 1 else f'all {count:,} images'} are in {url}")
     return 1 if done.failures else 0
+
+
+def _remarks(results: Results) -> Iterator[str]:
+    """Yields what concerns the answers: they need no labels, and are duo's."""
+    for remark in results.remarks():
+        text = remark.removeprefix("images: ").removeprefix("images × model: ")
+        if text != NO_LABELS and not text.startswith("SPARC: "):
+            yield text
 
 
 def _grey(line: str) -> str:

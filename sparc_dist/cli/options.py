@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.config import KEYS_IN_URL
+from sparc_dist.config import KEYS_IN_URL, find_config, load_config
 from sparc_dist.errors import UserError
 
+RUN = "a run: its folder, its URL, or its config"
 EPILOG = """\
 exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input is wrong, or the command
 could not continue; 130 stopped by Ctrl-C, run the same command again to resume.
@@ -42,9 +43,16 @@ def add_config(parser: Any) -> None:
     )
 
 
+def run_root(text: str | None) -> str:
+    """Returns where a run is, which is named by its folder, its URL or its config."""
+    if text is None or text.endswith((".yaml", ".yml")):
+        return load_config(find_config(text)).output
+    return text
+
+
 def add_unit(parser: Any) -> None:
     """Adds a finished run, and which of its units."""
-    parser.add_argument("run", metavar="RUN", help="the run's `output`: a folder or its URL")
+    parser.add_argument("run", metavar="RUN", help=RUN)
     for what in ("dataset", "backbone"):
         parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
 

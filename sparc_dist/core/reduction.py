@@ -133,8 +133,9 @@ class Fusions:
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know about degenerate data, each once."""
-        return list(dict.fromkeys([*self.sparc.notes, *self.duo.notes]))
+        """What a user should know about degenerate data, each once, and what is SPARC's alone."""
+        alone = [note for note in self.sparc.notes if note not in self.duo.notes]
+        return [*self.duo.notes, *(f"SPARC: {note}" for note in alone)]
 
     def final(self, scores: Scores) -> FinalScores:
         """Returns the final scores of n images."""

@@ -6,20 +6,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
+from sparc_dist.report.tables import DECISIONS
 from sparc_dist.runs import TITLES, Results
 from sparc_dist.runs.tables import shown
-
-#: What is shown of decisions: the key in metrics.json, the title, the digits.
-DECISIONS = (
-    ("micro_f1", "micro F1 (%)", 1),
-    ("oracle_micro_f1", "micro F1 of the best thresholds (%)", 1),
-    ("macro_f1", "macro F1 (%)", 1),
-    ("oracle_macro_f1", "macro F1 of the best thresholds (%)", 1),
-    ("sample_f1", "F1 per image (%)", 1),
-    ("precision", "precision (%)", 1),
-    ("recall", "recall (%)", 1),
-    ("ece", "expected calibration error", 3),
-)
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

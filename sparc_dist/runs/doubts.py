@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 #: What is said about the classes of a status; {names} are theirs.
 SENTENCES = {
     "constant": (
-        "every image scores the same for {names}, so these answers mean nothing; reword the class "
+        "Every image scores the same for {names}, so these answers mean nothing; reword the class "
         "or use another model."
     ),
     "prior": (
-        "there are too few images or classes to estimate how many images contain {names}, so about "
-        "two things per image were assumed; more images help, or `sparc-dist decide` with "
+        "There are too few images or classes to estimate how many images contain {names}: a share "
+        "was assumed, the same for every class; more images help, or `sparc-dist decide` with "
         "--per-image, --prevalence or --answers."
     ),
     "unclear": (
-        "the scores do not show how many images contain {names}; `sparc-dist decide` with "
+        "The scores do not show how many images contain {names}; `sparc-dist decide` with "
         "--prevalence or with --answers about 50 images helps."
     ),
     "common": (
-        "many images seem to contain {names}, and how many is hard to tell from scores; check some "
+        "Many images seem to contain {names}, and how many is hard to tell from scores; check some "
         "images, or use `sparc-dist decide` with --prevalence."
     ),
 }
