@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -89,6 +90,21 @@ def test_fuse_takes_background_columns_after_those_of_the_classes(tmp_path: Path
     labels = pq.read_table(out / "labels.parquet")
     assert set(labels["class"].to_pylist()) == {"cat", "dog", "sofa"}
     assert f"micro-F1 {metrics['duo']['decisions']['micro_f1']:.1f}" in done.stdout
+
+
+def test_fuse_names_a_class_that_scores_every_image_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    singleton, auxiliary = rng.normal(0.2, 0.02, (2, 60, 3))
+    singleton[:, 1] = 0.2
+    compound = rng.normal(0.2, 0.02, (60, 1))
+    np.savez(tmp_path / "s.npz", singleton=singleton, auxiliary=auxiliary, compound=compound)
+    prompts = {"classes": ["cat", "unseen", "sofa"], "prompts": ["cat and sofa"]}
+    (tmp_path / "p.json").write_text(json.dumps(prompts))
+    source = ("--scores", tmp_path / "s.npz", "--prompts", tmp_path / "p.json")
+    done = sparc_dist("fuse", *source, "--out", tmp_path / "out")
+    assert "Every image scores the same for unseen" in done.stdout
+    labels = pq.read_table(tmp_path / "out" / "labels-wide.parquet")
+    assert labels["unseen"].null_count == 60
 
 
 def test_fuse_without_labels_and_with_an_empty_class(tmp_path: Path) -> None:
@@ -285,6 +301,24 @@ def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) 
     present = [f"{row[1]} {float(row[2]):.2f}" for row in rows if row[3] == "yes"]
     likeliest = f"nothing (likeliest: {rows[0][1]} {float(rows[0][2]):.2f})"
     assert f"{rows[0][0]}: {', '.join(present) or likeliest}" in done.stdout
+    assert "There are too few images or classes" in done.stdout
+    assert "SPARC" not in done.stdout
+    assert sparc_dist("decide", out, "--threshold", "0.001").returncode == 0
+    again = (out / "labels.csv").read_text()
+    assert again.count(",yes,") > "\n".join(lines).count(",yes,")
+    assert again.count("\n") == len(lines)
+    assert "| images | duo | – | – |" in sparc_dist("report", out).stdout
+
+
+def test_label_one_photo_with_one_class(tmp_path: Path, scenes: Path, cluster: str) -> None:
+    (tmp_path / "photos").mkdir()
+    content = sorted(scenes.iterdir())[0].read_bytes()
+    (tmp_path / "photos" / "one.jpg").write_bytes(content)
+    options = ("--classes", "cat", "--model", "sparc-tiny", "--out", tmp_path / "out")
+    done = sparc_dist("label", tmp_path / "photos", *options, ray=cluster)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^one\.jpg: (cat|nothing \(likeliest: cat) 0\.\d\d", done.stdout)
+    assert "The classes of the image are in" in done.stdout
 
 
 def test_label_says_which_file_is_missing(tmp_path: Path, scenes: Path, cluster: str) -> None:
