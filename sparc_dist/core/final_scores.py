@@ -23,6 +23,9 @@ CONSTANT = 1e-6
 #: The share of the identity in the correlation matrix that is inverted.
 RIDGE = 0.05
 
+#: The decimals that are kept of means, SDs (about 1) and correlations.
+DIGITS = 9
+
 
 @dataclass(frozen=True)
 class FinalState:
@@ -60,14 +63,22 @@ class FinalState:
         return np.sqrt(self.final.deviations / max(self.count - 1, 1))
 
     def standards(self) -> Standards:
-        """Returns what standardises and decorrelates scores. Constant columns become 0."""
+        """Returns what standardises and decorrelates scores. Constant columns become 0.
+
+        Sums differ in the last bits with the shards that images are in. They are rounded off, so
+        that the decisions do not.
+        """
         varying = ~self.constant
         total_sd, final_sd = self._total_sd * varying, self._final_sd * varying
         scale = np.divide(1.0, total_sd, out=np.zeros_like(total_sd), where=varying)
         correlation = self.total.matrix / max(self.count - 1, 1) * np.outer(scale, scale)
         np.fill_diagonal(correlation, 1.0)
         return Standards(
-            self.total.mean, total_sd, self.final.mean, final_sd, _decorrelation(correlation)
+            self.total.mean.round(DIGITS),
+            total_sd.round(DIGITS),
+            self.final.mean.round(DIGITS),
+            final_sd.round(DIGITS),
+            _decorrelation(correlation.round(DIGITS)),
         )
 
     def arrays(self) -> list[NDArray[Any]]:

@@ -149,6 +149,7 @@ def test_labels_and_decisions_do_not_depend_on_the_shards(tmp_path: Path) -> Non
         wide = pq.read_table(unit / "labels-wide")
         assert wide.column_names[:3] == ["image_id", "present", "aeroplane"]
     rules, labels = zip(*found, strict=True)
+    assert rules[0] == rules[1]
     assert json.loads(rules[0])["duo"]["classes"]["cat"]["status"] == "clear"
     assert labels[0].equals(labels[1])
     assert labels[0].column_names == ["image_id", "class", "probability", "present"]
