@@ -48,10 +48,11 @@ def add_parser(group: Any) -> None:
 
 def ask(options: Namespace) -> int:
     """Writes the questions about a unit."""
-    from sparc_dist.runs.answers_file import write_questions
+    from sparc_dist.runs.answers_file import check_new, write_questions
     from sparc_dist.runs.asking import questions
     from sparc_dist.runs.finished_unit import open_unit
 
+    check_new(options.out)
     unit = open_unit(run_root(options.run), options.dataset, options.backbone)
     if options.name is not None and options.name not in unit.classes:
         raise UserError(
@@ -61,8 +62,13 @@ def ask(options: Namespace) -> int:
     asked = list(questions(unit, options.count, options.seed, options.name))
     write_questions(options.out, asked)
     images = len({question.image_id for question in asked})
+    chosen = "".join(
+        f" --{what} {name}"
+        for what, name in (("dataset", options.dataset), ("backbone", options.backbone))
+        if name is not None
+    )
     print(
         f"{len(asked)} questions about {images} images are in {options.out}. Fill in yes or no, "
-        f"then: sparc-dist decide {options.run} --answers {options.out}"
+        f"then: sparc-dist decide {options.run}{chosen} --answers {options.out}"
     )
     return 0

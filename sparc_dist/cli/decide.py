@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.options import add_unit, new_command, positive_float, positive_int, run_root
@@ -77,18 +77,18 @@ def decide(options: Namespace) -> int:
         for key, title in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
             print(f"{title}: {_percent(done.before[key])} before, {_percent(done.after[key])} now")
     _write_csv(root, unit)
-    print(f"The labels are in {unit.unit.root}; `sparc-dist report {options.run}` shows them")
+    print(f"The labels are in {unit.unit.root}")
+    print(f"`sparc-dist report {options.run}` updates the report")
     return 0
 
 
 def _write_csv(run: str, unit: FinishedUnit) -> None:
-    """Writes labels.csv again, if `sparc-dist label` made the run."""
-    from sparc_dist import storage
-    from sparc_dist.report.labels import image_labels, write_labels
+    """Writes labels.csv again, if `sparc-dist label` wrote one."""
+    from sparc_dist.report.labels import image_labels, is_ours, write_labels
     from sparc_dist.runs import RunLayout
 
     url = RunLayout(run).labels_csv
-    if storage.sha256(url) is not None:
+    if is_ours(url):
         write_labels(image_labels(unit), url)
 
 
@@ -99,6 +99,10 @@ def _rule(options: Namespace, classes: Sequence[str]) -> Rule:
 
     if options.top is not None and options.top > len(classes):
         raise UserError(f"--top {options.top}: there are only {len(classes)} classes; lower it.")
+    if options.per_image is not None and options.per_image > len(classes):
+        raise UserError(
+            f"--per-image {options.per_image:g}: there are only {len(classes)} classes; lower it."
+        )
     given = _prevalences(options.prevalence, classes) if options.prevalence is not None else {}
     return Rule(
         Knowledge(given, per_image=options.per_image),
@@ -113,7 +117,7 @@ def _prevalences(text: str, classes: Sequence[str]) -> dict[int, float]:
     if text.endswith((".csv", ".parquet")):
         return _from_table(text, classes)
     found: dict[int, float] = {}
-    for part in text.split(","):
+    for part in _parts(text, classes):
         name, equals, number = (piece.strip() for piece in part.rpartition("="))
         if not equals:
             raise UserError(
@@ -129,6 +133,15 @@ def _prevalences(text: str, classes: Sequence[str]) -> dict[int, float]:
             raise UserError(f"--prevalence: {quoted(name)} is given twice; keep one.")
         found[classes.index(name)] = _share(name, number)
     return found
+
+
+def _parts(text: str, classes: Sequence[str]) -> Iterator[str]:
+    """Yields the pairs of a text; a comma within the name of a class does not separate."""
+    while text:
+        name = max((name for name in classes if text.startswith(f"{name}=")), key=len, default="")
+        pair, _, rest = text[len(name) :].partition(",")
+        yield name + pair
+        text = rest.lstrip()
 
 
 def _share(name: str, number: str) -> float:
@@ -147,14 +160,19 @@ def _from_table(url: str, classes: Sequence[str]) -> dict[int, float]:
 
     from sparc_dist.datasets.manifest import Manifest
 
-    images, found = 0, Counter[int]()
-    for batch in Manifest(url, classes).labels():
+    images, found, manifest = 0, Counter[int](), Manifest(url, classes)
+    for batch in manifest.labels():
         images += len(batch)
         for labels in batch:
             found.update(labels)
-    if not images:
+    if not found:
         raise UserError(f"--prevalence {url}: no row has labels; fill in the column `labels`.")
-    return {index: found[index] / images for index in range(len(classes))}
+    for note in manifest.notes:
+        print(note)
+    absent = [name for index, name in enumerate(classes) if not found[index]]
+    if absent:
+        print(f"No row of {url} contains {', '.join(absent)}; that prevalence is estimated.")
+    return {index: count / images for index, count in sorted(found.items())}
 
 
 def _table(classes: Sequence[str], done: Refit, rule: Rule) -> str:
@@ -179,7 +197,10 @@ def _percent(value: float | None) -> str:
 
 
 def _probability(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1:
         raise ArgumentTypeError("must be a probability between 0 and 1, such as 0.5")
     return value

@@ -61,7 +61,7 @@ def label(options: Namespace) -> int:
     url = done.layout.labels_csv
     first, count = write_labels(image_labels(open_unit(root)), url, SHOWN)
     for image in first:
-        print(_grey(image.line()) if not image.classes[0].present else image.line())
+        print(_grey(image.line()) if image.empty else image.line())
     if count > SHOWN:
         print(f"… and {count - SHOWN:,} more")
     for remark in _remarks(results):

@@ -47,6 +47,8 @@ def run_root(text: str | None) -> str:
     """Returns where a run is, which is named by its folder, its URL or its config."""
     if text is None or text.endswith((".yaml", ".yml")):
         return load_config(find_config(text)).output
+    if storage.without_secrets(text) != text:
+        raise UserError(f"RUN {KEYS_IN_URL}.")
     return text
 
 

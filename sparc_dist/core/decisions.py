@@ -10,7 +10,7 @@ and pass 2 is not needed. What is known (prevalences, classes per image, answers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -121,28 +121,6 @@ class Decision:
         """Returns the rule that says present from the same probability on for every class."""
         return replace(self, threshold=scores_at(probability, self.slope, self.intercept))
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the rule as arrays, to be stored in a file."""
-        scalars = [np.array(self.slope), np.array(self.before_rival), np.array(self.status)]
-        columns = [self.mean, self.sd, self.intercept, self.threshold, self.prevalence]
-        return [*scalars, *columns]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Decision:
-        """Restores a rule from what ``arrays`` returned."""
-        slope, before_rival, status, *columns = arrays
-        mean, sd, intercept, threshold, prevalence = columns
-        return cls(
-            mean,
-            sd,
-            float(slope),
-            intercept,
-            threshold,
-            prevalence,
-            tuple(status.tolist()),
-            bool(before_rival),
-        )
-
 
 def can_estimate(state: FinalState) -> bool:
     """Whether there are enough images and columns to estimate prevalences: pass 2 is needed."""
@@ -159,7 +137,7 @@ def decide(
 ) -> Decision:
     """Returns the rule for the first ``classes`` columns, from the merged states.
 
-    counts: None where ``can_estimate`` is false; not used there
+    counts: may be None where ``can_estimate`` is false; not used there
     """
     known = knowledge or Knowledge()
     if can_estimate(state):
@@ -242,7 +220,8 @@ def _scaled(rule: Decision, per_image: float | None) -> Decision:
 def _corrected(rule: Decision, weights: Weights, answers: Answers) -> Decision:
     """Returns the rule with the slope, intercepts and prevalences that answers suggest.
 
-    Every class moves with the slope and the shift. Only classes with answers become ``labelled``.
+    Every class moves with the slope and the shift, but keeps a prevalence that was given. Only
+    classes with answers become ``labelled``.
     """
     usable = ~np.isnan(rule.intercept[answers.column])
     column, present = answers.column[usable], answers.present[usable]
@@ -251,6 +230,10 @@ def _corrected(rule: Decision, weights: Weights, answers: Answers) -> Decision:
     slope, intercept = fit_link(z, column, present, rule.intercept)
     prevalence = mean_probability(weights, slope, intercept)
     asked = set(column.tolist())
+    given = (name == "given" and i not in asked for i, name in enumerate(rule.status))
+    kept = np.fromiter(given, dtype=bool)
+    prevalence = np.where(kept, rule.prevalence, prevalence)
+    intercept = np.where(kept, intercepts(weights, prevalence, slope), intercept)
     status = ("labelled" if i in asked else name for i, name in enumerate(rule.status))
     return replace(
         rule, slope=slope, intercept=intercept, prevalence=prevalence, status=tuple(status)

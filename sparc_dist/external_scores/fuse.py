@@ -19,7 +19,6 @@ from sparc_dist.core import (
     LabelStatistics,
     Method,
     Scores,
-    can_estimate,
     decide,
     evaluate,
     fit_fusions,
@@ -52,7 +51,7 @@ def fuse(
     statistics = FinalStatistics.of(final, known, labels)
     counts = DecisionStatistics.of(final, known, statistics)
     decisions = {
-        name: decide(moments, counts.counts[name] if can_estimate(moments) else None, count)
+        name: decide(moments, counts.counts[name], count)
         for name, moments in statistics.moments.items()
     }
     primary = "sparc" if method.primary == "sparc" else "duo"

@@ -26,7 +26,6 @@ from sparc_dist.core import (
     Method,
     PromptStatistics,
     RankStatistics,
-    can_estimate,
     decide,
     evaluate,
 )
@@ -211,10 +210,10 @@ def _decide(
     primary: str,
 ) -> dict[str, Decision]:
     """Fits the rule of each method and saves them."""
-    found = {}
-    for name, moments in statistics.moments.items():
-        own = counts.counts[name] if can_estimate(moments) else None
-        found[name] = decide(moments, own, len(classes))
+    found = {
+        name: decide(moments, counts.counts[name], len(classes))
+        for name, moments in statistics.moments.items()
+    }
     write_decisions(url, found, classes, primary)
     return found
 
@@ -230,9 +229,11 @@ def _labels(
     for read in _read_final(shards, group):
         shard, ids, final = read()
         judged = decisions[primary].judge(*final.columns(primary))
-        storage.write_table(shards.unit.wide_labels(shard), wide_table(ids, classes, *judged))
-        table = long_table(ids, classes, *judged)
-        hashes.append(storage.write_table(shards.unit.labels(shard), table))
+        tables = {
+            shards.unit.labels(shard): long_table(ids, classes, *judged),
+            shards.unit.wide_labels(shard): wide_table(ids, classes, *judged),
+        }
+        hashes.append(" ".join(storage.write_table(url, table) for url, table in tables.items()))
         labelled, labels = shards.labels(shard, ids)
         states.append(LabelStatistics.of(final[labelled], labels[labelled], decisions))
     return total(states), hashes

@@ -78,8 +78,28 @@ SYNONYMS: tuple[tuple[str, ...], ...] = (
     ("potted plant", "pot plant", "houseplant"),
 )
 
+ANIMALS = (
+    *("dog", "cat", "horse", "cow", "sheep", "bird", "fish", "bear", "elephant", "monkey", "snake"),
+    "butterfly",
+)
+VEHICLES = (
+    *("car", "bus", "truck", "train", "boat", "airplane", "helicopter", "bicycle", "motorcycle"),
+    "tractor",
+)
+FOOD = ("pizza", "apple", "banana", "bread", "cake", "salad", "ice cream", "mushroom", "fruit")
+
 #: Things and their kinds: a thing overlaps with each of its kinds, and these not with each other.
 KINDS: dict[str, tuple[str, ...]] = {
+    "animal": ANIMALS,
+    "mammal": ANIMALS,
+    "pet": ("dog", "cat", "bird", "fish"),
+    "vehicle": VEHICLES,
+    "food": FOOD,
+    "meal": FOOD,
+    "fruit": ("apple", "banana", "orange", "lemon", "strawberry", "grapes", "pineapple"),
+    "furniture": ("sofa", "chair", "table", "bed", "desk", "bookcase", "wardrobe", "cabinet"),
+    "plant": ("tree", "flower", "potted plant", "cactus", "grass"),
+    "building": ("house", "skyscraper", "castle", "church"),
     "person": ("man", "woman", "child", "baby", "boy", "girl", "face", "player", "rider"),
     "dog": ("puppy", "hound"),
     "cat": ("kitten",),
@@ -169,13 +189,17 @@ def _read(url: str) -> list[str]:
 
 
 def _related(name: str) -> set[str]:
-    """Returns the spellings of a thing, of its kinds, and of what it is a kind of."""
+    """Returns the spellings of a thing, of its kinds, and of what it is a kind of.
+
+    Most names of several words are a kind of the thing that the last one names: "tabby cat".
+    """
     same = _spellings(name)
-    related = set(same)
+    wider = same | _spellings(words_of(name)[-1])
+    related = set(wider)
     for thing, kinds in KINDS.items():
         if letters(thing) in same:
             related.update(*map(_spellings, kinds))
-        if any(letters(kind) in same for kind in kinds):
+        if any(letters(kind) in wider for kind in kinds):
             related |= _spellings(thing)
     return related
 

@@ -32,10 +32,16 @@ class ImageLabels:
     image_id: str
     classes: list[ClassLabel]
 
+    @property
+    def empty(self) -> bool:
+        """Whether no class is present."""
+        return not any(label.present for label in self.classes)
+
     def line(self) -> str:
         """Returns what is in the image: the classes present, or else the likeliest absent one."""
         present = [label for label in self.classes if label.present]
-        shown = present or self.classes[:1]
+        likeliest = max(self.classes, key=lambda label: label.probability or 0.0)
+        shown = present or [likeliest]
         names = ", ".join(f"{label.name} {_probability(label)}" for label in shown)
         return f"{self.image_id}: {names if present else f'nothing (likeliest: {names})'}"
 
@@ -65,6 +71,15 @@ def _shard_labels(finished: FinishedUnit, shard: int) -> Iterator[ImageLabels]:
                 for i in order
             ],
         )
+
+
+def is_ours(url: str) -> bool:
+    """Whether there is a file that ``write_labels`` wrote."""
+    try:
+        with storage.open_file(url) as file:
+            return file.readline().decode(errors="replace").strip() == ",".join(COLUMNS)
+    except FileNotFoundError:
+        return False
 
 
 def write_labels(

@@ -30,10 +30,16 @@ class Question:
     name: str
 
 
-def write_questions(url: str, questions: Iterable[Question]) -> None:
-    """Writes questions to be answered by hand; never over a file that may hold answers."""
+def check_new(url: str) -> None:
+    """Raises UserError if there is a file, for it may hold answers."""
+    if storage.without_secrets(url) != url:
+        raise UserError("--out contains a key; leave it out and set it in the environment.")
     if storage.read_if_exists(url) is not None:
         raise UserError(f"--out {url} exists and may hold answers; choose another name.")
+
+
+def write_questions(url: str, questions: Iterable[Question]) -> None:
+    """Writes questions to be answered by hand."""
     rows = [(question.image_id, question.uri, question.name, None) for question in questions]
     storage.write_bytes(url, Table(COLUMNS, rows).to_csv().encode())
 
@@ -43,7 +49,7 @@ def read_answers(url: str, classes: Sequence[str]) -> dict[str, dict[int, bool]]
     index_of = {name: index for index, name in enumerate(classes)}
     found: dict[str, dict[int, bool]] = {}
     for row, (image_id, name, word) in _rows(url):
-        where = f"--answers {url}, row {row}"
+        where = f"--answers {url}, line {row}"
         if not word:
             continue
         if word.lower() not in WORDS:
@@ -62,18 +68,27 @@ def read_answers(url: str, classes: Sequence[str]) -> dict[str, dict[int, bool]]
 
 
 def _rows(url: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the needed cells of each row."""
+    """Yields the line and the needed cells of each row, as spreadsheets of any language save it."""
     try:
         text = storage.read_bytes(url).decode("utf-8-sig")  # spreadsheets begin files with a mark
     except FileNotFoundError:
         raise UserError(f"--answers {url}: there is no such file; check the path.") from None
     except UnicodeDecodeError:
         raise UserError(f"--answers {url} is not UTF-8 text; save it as CSV in UTF-8.") from None
-    separator = ";" if ";" in text.partition("\n")[0] else ","  # of spreadsheets in many languages
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
-    if missing:
-        raise UserError(f"--answers {url} has no column `{missing[0]}`; add it.")
-    for row, cells in enumerate(reader, 1):
-        image_id, *rest = (cells[name] or "" for name in NEEDED)
-        yield row, [image_id, *(cell.strip() for cell in rest)]
+    lines = io.StringIO(text, newline="")
+    if text.startswith("sep="):
+        lines.readline()
+    head = text.removeprefix("sep=").partition("\n")[0]
+    reader = csv.reader(lines, delimiter=max(",;\t", key=head.count))
+    try:
+        names = [name.strip().lower() for name in next(reader, [])]
+        for name in NEEDED:
+            if names.count(name) != 1:
+                count = "no column" if name not in names else "more than one column"
+                raise UserError(f"--answers {url} has {count} `{name}`; it needs one.")
+        places = [names.index(name) for name in NEEDED]
+        for cells in filter(None, reader):
+            image_id, *rest = (cells[place] if place < len(cells) else "" for place in places)
+            yield reader.line_num, [image_id, *(cell.strip() for cell in rest)]
+    except csv.Error as error:
+        raise UserError(f"--answers {url}, line {reader.line_num}: {error}; correct it.") from None

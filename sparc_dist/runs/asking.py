@@ -47,12 +47,12 @@ def spread(scores: Floats, count: int, random: np.random.Generator) -> Indices:
 
 
 def _scores(unit: FinishedUnit, index: int) -> Floats:
-    """Returns a class's scores of all images."""
+    """Returns a class's scores of all images; copied, so that the others' are freed."""
     tables = (
         storage.read_table(unit.unit.final(shard), [unit.primary])[unit.primary]
         for shard in range(len(unit.sizes))
     )
-    return np.concatenate([matrix(column, len(unit.classes))[:, index] for column in tables])
+    return np.concatenate([matrix(col, len(unit.classes))[:, index].copy() for col in tables])
 
 
 def _images(unit: FinishedUnit, sizes: Sequence[int], chosen: Indices) -> Iterator[tuple[str, str]]:

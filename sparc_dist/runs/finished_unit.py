@@ -56,7 +56,10 @@ class FinishedUnit:
 
     def final(self, shard: int) -> tuple[list[str], FinalScores]:
         """Returns a shard's image ids and final scores, compared with their hash."""
-        return self.reader.final(shard, self.states[2][shard])
+        sha256 = self.states[2][shard]
+        if not self.reader.has_final(shard, sha256):
+            raise self._incomplete(self.unit.final(shard))
+        return self.reader.final(shard, sha256)
 
     def ids(self, shard: int) -> list[str]:
         """Returns the ids of a shard's images, unreadable ones included."""

@@ -38,7 +38,8 @@ def wide_table(
 
     A class with the name of another column gets "(class)" behind it.
     """
-    names = [f"{name} (class)" if name in OWN_COLUMNS else name for name in classes]
+    taken = {*OWN_COLUMNS, *classes}
+    names = [_free(name, taken) if name in OWN_COLUMNS else name for name in classes]
     found = [[classes[index] for index in np.flatnonzero(row).tolist()] for row in present]
     columns = zip(names, probability.T, strict=True)
     return pa.table(
@@ -48,6 +49,12 @@ def wide_table(
             **{name: _float32(column) for name, column in columns},
         }
     )
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += " (class)"
+    return name
 
 
 def _float32(values: Floats) -> pa.Array:

@@ -28,6 +28,14 @@ FORMAT = 1
 Record = dict[str, Any]
 
 
+#: Keys that version 0.1 lacks, and the values with which its runs are resumed as they were.
+ADDED: dict[str, tuple[Any, ...]] = {
+    "background": ("auto", "none"),
+    "primary": ("auto", "sparc"),
+    "shrinkage": (100, 100.0),
+}
+
+
 def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
     """Writes run.json before anything else, or returns that of the same run to resume."""
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
@@ -63,9 +71,13 @@ def _different(record: Record, identity: Record) -> list[str]:
 
 
 def _known(old: Any, new: Any) -> Any:
-    """Returns a config without the keys of which a config of an older version has none."""
+    """Returns a config without the keys that an older version lacks, where they change nothing."""
     if isinstance(old, dict) and isinstance(new, dict):
-        return {key: _known(old[key], value) for key, value in new.items() if key in old}
+        return {
+            key: _known(old.get(key), value)
+            for key, value in new.items()
+            if key in old or value not in ADDED.get(key, ())
+        }
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [_known(*pair) for pair in zip(old, new, strict=True)]
     return new
@@ -173,6 +185,7 @@ def discard(layout: RunLayout, record: Record) -> None:
             ):
                 list(workers.map(storage.delete, urls))
         list(workers.map(storage.delete, layout.report_files(names, backbones)))
+        storage.delete(layout.labels_csv)
         files = layout.experiment_files(_experiments(layout))
         list(workers.map(storage.delete, files))
     storage.delete(layout.run)

@@ -23,7 +23,6 @@ from sparc_dist.core import (
     Decision,
     Floats,
     Knowledge,
-    can_estimate,
     decide,
     top,
 )
@@ -88,6 +87,9 @@ def refit(unit: FinishedUnit, rule: Rule) -> Refit:
     """Fits the decisions of both methods; writes decisions.json, labels and metrics."""
     answers, unknown = _found(unit, rule.answers)
     decisions = {name: _decision(unit, name, rule, answers.get(name)) for name in DECIDING}
+    # Metrics mark a finished unit and are written last: if this is interrupted, the next start of
+    # the run finds an unfinished unit and writes the label-free decisions again.
+    storage.delete(unit.unit.metrics)
     agreement = _write_labels(unit, rule, decisions)
     told = rule.to_json(unit)
     write_decisions(unit.unit.decisions, decisions, unit.classes, unit.primary, told)
@@ -104,9 +106,8 @@ def refit(unit: FinishedUnit, rule: Rule) -> Refit:
 def _decision(unit: FinishedUnit, name: str, rule: Rule, answers: Answers | None) -> Decision:
     """Returns the rule of one method."""
     final, counts, _ = unit.states
-    moments = final.moments[name]
-    own = counts.counts[name] if can_estimate(moments) else None
-    found = decide(moments, own, len(unit.classes), rule.knowledge, answers)
+    own = (final.moments[name], counts.counts[name])
+    found = decide(*own, len(unit.classes), rule.knowledge, answers)
     return found if rule.threshold is None else found.at_probability(rule.threshold)
 
 
@@ -129,7 +130,7 @@ def _found(unit: FinishedUnit, given: GivenAnswers) -> tuple[dict[str, Answers],
             parts[name].append(Answers.of(total[rows], after[rows], table))
     if given and len(missing) == len(given):
         raise UserError(
-            f"--answers: none of its {len(given)} images is in {unit.unit.root}; `image_id` must "
+            f"--answers: none of its {len(given)} images is in the run; `image_id` must "
             "be as in the file that `sparc-dist ask` writes."
         )
     return {name: reduce(add, found) for name, found in parts.items() if found}, list(missing)
@@ -149,18 +150,10 @@ def _write_labels(
         storage.write_table(unit.unit.labels(shard), long)
         labelled, labels = unit.reader.labels(shard, ids)
         for name, decision in decisions.items():
-            part = _agreement(rule, decision, final[labelled].columns(name), labels[labelled])
+            judged = rule.judge(decision, final[labelled].columns(name))
+            part = Agreement.of(*judged, labels[labelled])
             found[name] = found[name] + part if name in found else part
     return found
-
-
-def _agreement(
-    rule: Rule,
-    decision: Decision,
-    scores: tuple[NDArray[np.floating], NDArray[np.floating]],
-    labels: NDArray[np.bool_],
-) -> Agreement:
-    return Agreement.of(*rule.judge(decision, scores), labels)
 
 
 def _updated(metrics: dict[str, Any], agreement: Agreement) -> dict[str, Any]:

@@ -132,8 +132,12 @@ class UnitShards:
         return _has_hash(storage.read_if_exists(self.unit.final(shard)), sha256)
 
     def has_labels(self, shard: int, sha256: str) -> bool:
-        """Whether a shard's labels are stored as they were written."""
-        return _has_hash(storage.read_if_exists(self.unit.labels(shard)), sha256)
+        """Whether a shard's labels are stored as they were written. sha256: of both tables."""
+        tables = (self.unit.labels(shard), self.unit.wide_labels(shard))
+        return all(
+            _has_hash(storage.read_if_exists(url), part)
+            for url, part in zip(tables, sha256.split(), strict=False)
+        )
 
     def final(self, shard: int, sha256: str) -> tuple[list[str], FinalScores]:
         """Returns a shard's image ids and final scores."""

@@ -9,8 +9,11 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.cli import main
+from sparc_dist.cli.decide import _prevalences
 from sparc_dist.core import Agreement, Answers, decide
+from sparc_dist.errors import UserError
 from sparc_dist.runs import UnitLayout
+from sparc_dist.runs.answers_file import read_answers
 from tests.support.cases import golden, golden_answer
 from tests.support.final_scores import scored, states
 from tests.support.golden_unit import CLASSES, IDS, write_unit
@@ -174,9 +177,9 @@ def test_numbers_out_of_range_are_refused(
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("000", "unicorn", "yes")], "row 1: unknown class 'unicorn'; use one of"),
-        ([("000", "cat", ""), ("000", "cat", "maybe")], "row 2: the answer is 'maybe'; write yes"),
-        ([("000", "cat", "yes"), ("000", "cat", "no")], "row 2: yes and no for the same image"),
+        ([("000", "unicorn", "yes")], "line 2: unknown class 'unicorn'; use one of"),
+        ([("000", "cat", ""), ("000", "cat", "maybe")], "line 3: the answer is 'maybe'; write yes"),
+        ([("000", "cat", "yes"), ("000", "cat", "no")], "line 3: yes and no for the same image"),
         ([("nobody", "cat", "yes")], "--answers: none of its 1 images is in"),
     ],
 )
@@ -193,3 +196,44 @@ def test_wrong_answers_are_explained(
 def test_ask_about_an_unknown_class(tmp_path: Path, capsys: Output) -> None:
     assert call(tmp_path, "ask", "--class", "unicorn", "--out", tmp_path / "a.csv") == 2
     assert "--class: unknown class 'unicorn'; the classes are aeroplane" in capsys.readouterr().err
+
+
+def test_a_table_without_labels_or_without_a_class(
+    tmp_path: Path, unit: UnitLayout, capsys: Output
+) -> None:
+    table = tmp_path / "train.csv"
+    write(table, [{"uri": "a.jpg", "labels": ""}, {"uri": "b.jpg", "labels": ""}])
+    assert call(tmp_path, "decide", "--prevalence", table) == 2
+    assert "no row has labels" in capsys.readouterr().err
+    write(table, [{"uri": "a.jpg", "labels": "cat"}, {"uri": "b.jpg", "labels": "dog"}])
+    assert call(tmp_path, "decide", "--prevalence", table) == 0
+    assert "contains aeroplane, bicycle" in capsys.readouterr().out
+    given = storage.read_json(unit.decisions)["sparc"]["classes"]
+    assert {name for name, row in given.items() if row["status"] == "given"} == {"cat", "dog"}
+
+
+def test_a_comma_in_the_name_of_a_class() -> None:
+    classes = ["cat", "dog, brown", "a=b", "dog"]
+    found = _prevalences("dog, brown=0.1,cat=0.2, a=b=0.3,dog=0.4", classes)
+    assert found == {1: 0.1, 0: 0.2, 2: 0.3, 3: 0.4}
+
+
+def test_only_a_labels_csv_of_ours_is_written_again(tmp_path: Path, unit: UnitLayout) -> None:
+    other = tmp_path / "run" / "labels.csv"
+    other.write_text("my,own,truth\n")
+    assert call(tmp_path, "decide", "--top", 2) == 0
+    assert other.read_text() == "my,own,truth\n"
+    other.write_text("image_id,class,probability,present,score,rank\n")
+    assert call(tmp_path, "decide", "--top", 2) == 0
+    assert other.read_text().count(",yes,") == 2 * len(IDS)
+
+
+def test_answers_as_spreadsheets_save_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\nImage_id; class;answer\n\n000;cat;Yes\n")
+    assert read_answers(str(path), CLASSES) == {"000": {CLASSES.index("cat"): True}}
+    path.write_text("image_id\tclass\tanswer\n000\tcat\tno\n")
+    assert read_answers(str(path), CLASSES) == {"000": {CLASSES.index("cat"): False}}
+    path.write_text("image_id,class,answer,answer\n000,cat,no,yes\n")
+    with pytest.raises(UserError, match="more than one column `answer`"):
+        read_answers(str(path), CLASSES)

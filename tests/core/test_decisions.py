@@ -1,5 +1,6 @@
 """Decisions: degenerate data, and what is known about a collection."""
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,20 @@ def test_permuting_classes_and_images_permutes_the_answer(seed: int) -> None:
     close(shuffled.threshold, rule.threshold[columns], 1e-9)
 
 
-def test_rules_and_states_survive_as_arrays() -> None:
+def test_a_prevalence_that_was_given_stays_when_others_are_answered() -> None:
+    total, final = random_scores(3, 200, 12)
+    table = np.full((200, 12), UNKNOWN)
+    table[:50, 5] = 1
+    answers = Answers.of(total, final, table)
+    rule = decide(*states(total, final), 12, Knowledge({2: 0.1}), answers)
+    assert rule.status[2] == "given"
+    assert rule.status[5] == "labelled"
+    assert rule.prevalence[2] == pytest.approx(0.1)
+    probability, _ = rule.judge(total, final)
+    assert probability[:, 2].mean() == pytest.approx(0.1, abs=0.01)
+
+
+def test_states_and_answers_survive_as_arrays() -> None:
     state, counts = states(*random_scores(0, 80, 12, constant=1))
     answers = Answers.of(
         *random_scores(0, 80, 12), np.random.default_rng(0).integers(-1, 2, (80, 10))
@@ -69,9 +83,8 @@ def test_rules_and_states_survive_as_arrays() -> None:
         10,
         answers=Answers.from_arrays(answers.arrays()),
     )
-    for again in (restored, Decision.from_arrays(rule.arrays())):
-        for part, expected in zip(again.arrays(), rule.arrays(), strict=True):
-            np.testing.assert_array_equal(part, expected)
+    for field in fields(Decision):
+        np.testing.assert_array_equal(getattr(restored, field.name), getattr(rule, field.name))
 
 
 def test_a_constant_class_is_never_present_and_does_not_disturb_the_others() -> None:

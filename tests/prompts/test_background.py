@@ -110,7 +110,22 @@ def test_auto_leaves_out_what_a_class_names(label: str, name: str) -> None:
 
 
 def test_a_name_within_a_class_name_is_no_overlap() -> None:
-    assert {"dog", "car", "bed"} <= {*auto("hot dog", "car seat", "bedrock")}
+    assert {"car", "bed"} <= {*auto("car seat", "bedrock")}
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("tabby cat", {"cat"}),
+        ("animal", {"dog", "cat", "horse", "elephant", "butterfly"}),
+        ("vehicle", {"car", "bus", "train", "airplane"}),
+        ("fruit", {"apple", "banana"}),
+        ("human face", {"person"}),
+    ],
+)
+def test_kinds_of_a_thing_overlap_with_it(name: str, left_out: set[str]) -> None:
+    assert left_out <= {*VOCABULARY}
+    assert left_out.isdisjoint(auto(name))
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(1, 79), (3, 77), (39, 41), (40, 0), (200, 0)])

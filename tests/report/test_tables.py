@@ -1,6 +1,7 @@
 from typing import Any
 
 from sparc_dist.report import to_markdown
+from sparc_dist.report.labels import ClassLabel, ImageLabels
 from sparc_dist.report.page import to_html
 from sparc_dist.report.tables import to_csv
 from sparc_dist.runs import Results, RunLayout
@@ -111,3 +112,17 @@ def test_the_page_escapes_names_and_shows_every_unit() -> None:
     assert "<td>&lt;empty&gt;</td><td>2</td>" in page
     assert "7 storage retries." in page
     assert "shards scored again" not in page
+
+
+def test_the_likeliest_class_is_not_always_the_one_with_the_highest_score() -> None:
+    classes = [
+        ClassLabel("ghost", None, False, 2.0),
+        ClassLabel("cat", 0.1, False, 1.0),
+        ClassLabel("dog", 0.3, False, 0.5),
+    ]
+    image = ImageLabels("a.jpg", classes)
+    assert image.empty
+    assert image.line() == "a.jpg: nothing (likeliest: dog 0.30)"
+    present = ImageLabels("a.jpg", [*classes[:2], ClassLabel("dog", 0.3, True, 0.5)])
+    assert not present.empty
+    assert present.line() == "a.jpg: dog 0.30"

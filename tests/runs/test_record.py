@@ -55,6 +55,18 @@ def test_a_run_of_a_version_without_background_classes_is_resumed(
     assert claim(layout, config)["config"] == older(config)
 
 
+def test_new_settings_of_a_run_of_an_older_version_are_refused(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    change(tmp_path / "run.json", config=older(config))
+    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    dataset = config.datasets[0].model_copy(update={"background": ("bridge", "snow")})
+    with pytest.raises(UserError, match="background"):
+        claim(layout, config.model_copy(update={"datasets": (dataset,)}))
+
+
 def test_other_changes_of_a_run_of_an_older_version_are_refused(
     tmp_path: Path, config: Config
 ) -> None:
