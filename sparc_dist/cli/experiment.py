@@ -67,7 +67,7 @@ def experiment(options: Namespace) -> int:
             raise UserError(f"--{option} does not apply to {options.name}; leave it out.")
     if options.method is not None and options.scores is None:
         raise UserError("--method says whose --scores are given; name them too.")
-    run = absolute_url("--run", run_root(options.run))
+    run = absolute_url("--run", run_root(options.run, "--run"))
     scores = None if options.scores is None else absolute_url("--scores", options.scores)
     chosen = Options(
         options.dataset, options.backbone, given["class"], scores, options.method or "other"

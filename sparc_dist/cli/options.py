@@ -43,12 +43,12 @@ def add_config(parser: Any) -> None:
     )
 
 
-def run_root(text: str | None) -> str:
-    """Returns where a run is, which is named by its folder, its URL or its config."""
+def run_root(text: str | None, option: str = "RUN") -> str:
+    """Returns where a run is, which an option names by its folder, its URL or its config."""
     if text is None or text.endswith((".yaml", ".yml")):
         return load_config(find_config(text)).output
     if storage.without_secrets(text) != text:
-        raise UserError(f"RUN {KEYS_IN_URL}.")
+        raise UserError(f"{option} {KEYS_IN_URL}.")
     return text
 
 
