@@ -99,7 +99,11 @@ def cluster(s3: S3Server, way_to_s3: FaultProxy) -> Iterator[str]:
     )
     for name in env:  # of no other test's business
         del os.environ[name]
-    yield context.address_info["gcs_address"]
+    from sparc_dist.pipeline.executor import using
+    from sparc_dist.pipeline.on_ray import OnRay
+
+    with using(OnRay()):
+        yield context.address_info["gcs_address"]
     ray.shutdown()
 
 

@@ -17,7 +17,8 @@ from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.cluster import address, cluster
+from sparc_dist.pipeline.cluster import address
+from sparc_dist.pipeline.executor import executor
 from sparc_dist.runs import STAGES, RunLayout, UnitLayout
 
 TIMES = 4
@@ -38,7 +39,7 @@ class RunCost:
 def measure(setting: BenchSetting) -> str:
     """Makes a small, a large and again the small run on one Ray, each with its own driver."""
     images, shard = (16, 4) if setting.quick else (16384, 64)
-    with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
+    with executor(ResourcesConfig()), TemporaryDirectory() as folder:
         if not setting.quick:  # the first run also starts Ray's workers
             _run(Path(folder, "warm-up"), 8 * shard, shard)
         few = [_run(Path(folder, "before"), images, shard)]

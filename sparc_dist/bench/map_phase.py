@@ -24,10 +24,8 @@ from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.images.reading import decode_shard
-from sparc_dist.pipeline.cluster import capacity, cluster
+from sparc_dist.pipeline.executor import capacity, executor, get, share, submit
 from sparc_dist.pipeline.map_phase import MapPhase
-from sparc_dist.pipeline.passes import remote, share
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import TextEmbeddings
@@ -61,7 +59,7 @@ QUICK = Sizes(TINY, 8, 3, 8, 30, 1)
 def measure(setting: BenchSetting) -> str:
     """Runs the map phase and the bare loop alternately, each with all cores of this machine."""
     sizes = QUICK if setting.quick else FULL
-    with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
+    with executor(ResourcesConfig()), TemporaryDirectory() as folder:
         cores = int(capacity().cpus)
         backbone = _backbone(sizes.model, Path(folder))
         rows = manifest_rows(photos(setting, PHOTOS, folder), sizes.images)
@@ -162,9 +160,8 @@ def _time_loop(
     backbone: BackboneConfig, rows: Sequence[Mapping[str, str]], batch: int, cores: int
 ) -> LoopTime:
     """Runs the loop on a worker of the same Ray, with all cores."""
-    task = remote(_loop, cpus=cores)
-    found: LoopTime = get_with_timeout(
-        task.remote(backbone, rows, batch, cores), LIMIT, "The bare loop"
+    found: LoopTime = get(
+        submit(_loop, backbone, rows, batch, cores, cpus=cores), LIMIT, "The bare loop"
     )
     return found
 

@@ -17,9 +17,8 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.core import Method, Scores
 from sparc_dist.core.reference import reference_sparc
 from sparc_dist.datasets import images_table, write_images
-from sparc_dist.pipeline.cluster import capacity, cluster
+from sparc_dist.pipeline.executor import capacity, executor, get
 from sparc_dist.pipeline.reduce_phase import ReducePhase
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.runs import Provenance, RunLayout, UnitShards
 from sparc_dist.runs.shards import matrix, scores_table, write_shard
@@ -32,7 +31,7 @@ def measure(setting: BenchSetting) -> str:
     """Reduces random scores both ways and compares the two."""
     images, classes, prompts = (300, 8, 30) if setting.quick else (2000, 80, 1500)
     bank, scores = _random_scores(np.random.default_rng(0), images, classes, prompts)
-    with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
+    with executor(ResourcesConfig()), TemporaryDirectory() as folder:
         phase = _store(bank, scores, folder)
         # A warm-up: starting workers is not part of the reduce. It has another key, so that the
         # second reduce reuses nothing of the first.
@@ -106,7 +105,7 @@ def _images(count: int) -> Iterator[pa.Table]:
 
 def _reduce(phase: ReducePhase) -> None:
     silent = _Silent()
-    get_with_timeout(phase.score(phase.fit(silent), silent), LIMIT, "The reduce")
+    get(phase.score(phase.fit(silent), silent), LIMIT, "The reduce")
 
 
 class _Silent:

@@ -11,7 +11,7 @@ from sparc_dist.bench.inputs import manifest_rows, photos, tiny_config, write_ma
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import Config, ResourcesConfig
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.cluster import cluster
+from sparc_dist.pipeline.executor import executor
 from sparc_dist.runner import run
 from sparc_dist.runs import RunLayout
 
@@ -22,7 +22,7 @@ PHOTOS = 128  # distinct ones; more images repeat them
 def measure(setting: BenchSetting) -> str:
     """Makes the same run twice on one Ray: as planned, and with one backbone per scorer."""
     count, images, shard = (2, 16, 8) if setting.quick else (9, 2048, 128)
-    with cluster(ResourcesConfig()), TemporaryDirectory() as folder:
+    with executor(ResourcesConfig()), TemporaryDirectory() as folder:
         manifest = Path(folder, "manifest.parquet")
         write_manifest(manifest_rows(photos(setting, PHOTOS, folder), images), None, manifest)
         config = tiny_config(manifest, count, CLASSES, shard)

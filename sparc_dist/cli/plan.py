@@ -84,11 +84,13 @@ def _capacity(options: Namespace, config: Config) -> Capacity:
         from sparc_dist.pipeline import configure_ray
 
         configure_ray()
-        from sparc_dist.pipeline.cluster import capacity, cluster, scaled_capacity
+        from sparc_dist.pipeline.cluster import cluster, cluster_capacity, scaled_capacity
 
         with cluster(config.resources):
             wanted = config.resources
-            return scaled_capacity(capacity(), Capacity(wanted.cpus or 0, wanted.gpus or 0, 0, 0))
+            return scaled_capacity(
+                cluster_capacity(), Capacity(wanted.cpus or 0, wanted.gpus or 0, 0, 0)
+            )
     if config.resources.cpus:  # as a Ray that is started here would have
         given = {"cpus": config.resources.cpus, **given}
     return replace(this_machine(options.memory_gb), **given)

@@ -255,6 +255,9 @@ class ResourcesConfig(Section):
     images; by default as many as fit into memory.
     threads_per_scorer: the number of CPU threads of a scorer.
     no_progress_seconds: the time without a finished shard after which a unit fails.
+    executor: ``process`` does all work in this process, ``ray`` on Ray; ``auto`` starts no Ray for
+    one backbone and up to 2,000 images (fewer on machines with more than four CPUs), unless
+    RAY_ADDRESS names one.
     """
 
     cpus: int | None = Field(None, ge=1)
@@ -265,6 +268,7 @@ class ResourcesConfig(Section):
     backbones_per_scorer: int | None = Field(None, ge=1)
     threads_per_scorer: int = Field(2, ge=1, le=256)
     no_progress_seconds: int = Field(3600, ge=1)
+    executor: Literal["auto", "process", "ray"] = "auto"
 
 
 class Config(Section):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core import Floats, Fusion, Scores, merge
-from sparc_dist.pipeline.passes import ShardGroup, remote, total
+from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.pipeline.passes import ShardGroup, total
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.runs import UnitShards
 from sparc_dist.runs.fusion_file import read_fusion
 
@@ -133,8 +133,8 @@ def contrast(unit: Unit, index: int) -> tuple[Histograms, tuple[Example, Example
     """Returns the histograms of class ``index`` and the pair that the first max misorders."""
     passes = unit.passes()
     merged = passes.merged("contrast", unit.stages, partial(_contrast, unit.shards, index))
-    found: tuple[Histograms, tuple[Example, Example] | None] = get_with_timeout(
-        remote(_summarise).remote(merged), passes.limit, "The contrast of a class"
+    found: tuple[Histograms, tuple[Example, Example] | None] = get(
+        submit(_summarise, merged), passes.limit, "The contrast of a class"
     )
     return found
 

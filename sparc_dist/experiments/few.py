@@ -33,9 +33,9 @@ from sparc_dist.core.decisions import top
 from sparc_dist.experiments.figures import lines, new_figure
 from sparc_dist.experiments.result import Result, mean
 from sparc_dist.experiments.session import ExperimentSession
-from sparc_dist.pipeline.passes import ShardGroup, remote, share, total
+from sparc_dist.pipeline.executor import get, share, submit
+from sparc_dist.pipeline.passes import ShardGroup, total
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.runs import TITLES, UnitKey, UnitShards
 from sparc_dist.runs.tables import Cell, Table
 
@@ -222,21 +222,18 @@ def _curves(unit: Unit) -> Curves:
     """Returns the curves of a unit: one pass for the sample, then one task per point."""
     passes, classes = unit.passes(), len(unit.data.bank.classes)
     merged = passes.merged("few_sample", unit.stages, partial(_sample, unit.shards))
-    case = remote(_case).remote(merged, share(unit.data.bank.mentions))
-    images = get_with_timeout(remote(_size).remote(case), passes.limit, "Sampling images")
+    case = submit(_case, merged, share(unit.data.bank.mentions))
+    images = get(submit(_size, case), passes.limit, "Sampling images")
     method = Method(shrinkage=unit.config.method.shrinkage)
     jobs = {
-        (what, number): remote(work).remote(case, number, method)
+        (what, number): submit(work, case, number, method)
         for what, work, numbers, size in (
             (KINDS[0], classes_point, CLASSES, classes),
             (KINDS[1], images_point, IMAGES, images),
         )
         for number in (*(n for n in numbers if n < size), size)
     }
-    return {
-        key: get_with_timeout(job, passes.limit, f"Fitting {key[1]} {key[0]}")
-        for key, job in jobs.items()
-    }
+    return {key: get(job, passes.limit, f"Fitting {key[1]} {key[0]}") for key, job in jobs.items()}
 
 
 def _sample(shards: UnitShards, group: ShardGroup) -> Sample:

@@ -26,6 +26,11 @@ class FinishedRun:
         return [key for key, metrics in self.results.metrics.items() if metrics["labelled"]]
 
     @property
+    def sizes(self) -> list[int]:
+        """The number of images of each of these units."""
+        return [self.results.metrics[key]["images"] for key in self.keys]
+
+    @property
     def datasets(self) -> list[DatasetConfig]:
         """The data sets with a finished and labelled unit."""
         names = {dataset for dataset, _ in self.keys}

@@ -21,9 +21,9 @@ from sparc_dist.experiments.figures import bars
 from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.result import Result, difference, mean
 from sparc_dist.experiments.session import ExperimentSession
-from sparc_dist.pipeline.passes import ShardGroup, remote, share
+from sparc_dist.pipeline.executor import get, share, submit
+from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.prompts import PromptBank, pair_prompt
 from sparc_dist.runs import UnitKey, UnitShards
 from sparc_dist.runs.tables import Cell, Table
@@ -172,15 +172,15 @@ def noise_models(unit: Unit) -> dict[str, NoiseFit]:
     def summed(work: Any, *arguments: Any) -> Any:
         return passes.merged_over(parts, STAGE, stages, work, *arguments)
 
-    balance = remote(_balance).remote(summed(CellCounts.of))
+    balance = submit(_balance, summed(CellCounts.of))
 
     def one_pass(tables: Floats) -> CellSums:
-        found: CellSums = get_with_timeout(
+        found: CellSums = get(
             summed(CellSums.of, share(tables), balance), passes.limit, "A pass of the noise model"
         )
         return found
 
-    counted = get_with_timeout(balance, passes.limit, "The first pass of the noise model")
+    counted = get(balance, passes.limit, "The first pass of the noise model")
     fits = fit(one_pass, counted, classes, len(unit.data.bank.classes), most_passes=MAX_PASSES)
     stages.say(f"noise model  {max(model.passes for model in fits.values())} passes")
     return fits

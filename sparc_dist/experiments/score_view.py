@@ -18,11 +18,9 @@ from sparc_dist.config import SIMULATED
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import MethodName, PlugIn, none_found, prepared, read_plug_in
-from sparc_dist.pipeline.cluster import capacity
 from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
-from sparc_dist.pipeline.passes import remote, share
+from sparc_dist.pipeline.executor import capacity, get, share, submit
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.planning import PROCESS_BYTES, plan_scorers
 from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.runs import UnitShards
@@ -118,7 +116,7 @@ def views_with(
     scored = [unit for unit in units if unit.backbone.model != SIMULATED]
     embedded = _embed(scored, prompts)
     limit = units[0].config.resources.no_progress_seconds
-    texts = get_with_timeout(embedded.texts, limit, "Fetching the prompts' embeddings")
+    texts = get(embedded.texts, limit, "Fetching the prompts' embeddings")
     failures = dict(embedded.failures)
     for unit in units:
         name = unit.backbone.name
@@ -160,9 +158,9 @@ def plug_in_view(unit: Unit, url: str, method: MethodName) -> tuple[Any, int]:
     The file is read on a worker because its matrix may be large.
     """
     limit = unit.config.resources.no_progress_seconds
-    task = remote(_read_plug_in, returns=2)
-    view, images = task.remote(unit.shards, unit.data.bank.classes, url, method)
-    return view, get_with_timeout(images, limit, f"Reading {url}")
+    given = (unit.shards, unit.data.bank.classes, url, method)
+    view, images = submit(_read_plug_in, *given, returns=2)
+    return view, get(images, limit, f"Reading {url}")
 
 
 def _read_plug_in(

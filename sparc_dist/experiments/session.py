@@ -1,6 +1,6 @@
 """The experiment session: a run's units on Ray, for all experiments of a command.
 
-It opens a cluster when the first experiment needs one, and shares work between experiments.
+It opens an executor when the first experiment needs one, and shares work between experiments.
 """
 
 from __future__ import annotations
@@ -66,15 +66,17 @@ class ExperimentSession:
 
     @property
     def units(self) -> dict[UnitKey, Unit]:
-        """The run's finished units, on a cluster that stays open until the session ends."""
+        """The run's finished units, on an executor that stays open until the session ends."""
         if self._units is None:
             from sparc_dist.backbones import vocabulary_for
-            from sparc_dist.pipeline.cluster import cluster
+            from sparc_dist.pipeline.executor import executor
             from sparc_dist.pipeline.prepare import prepare
+            from sparc_dist.pipeline.small import is_small
             from sparc_dist.pipeline.unit import Unit
 
             config = self.run.config
-            self._stack.enter_context(cluster(config.resources))
+            small = is_small(config.resources, self.run.sizes)
+            self._stack.enter_context(executor(config.resources, small))
             units, vocabulary = {}, vocabulary_for(config.backbones)
             for dataset in self.run.datasets:
                 layout = self.run.layout.dataset(dataset.name)

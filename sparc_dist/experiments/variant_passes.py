@@ -15,9 +15,9 @@ from sparc_dist.core.average_precision import average_precision
 from sparc_dist.core.variants import Each, Variant, Variants
 from sparc_dist.datasets import chunks
 from sparc_dist.experiments.score_view import ScoreView
-from sparc_dist.pipeline.passes import ShardGroup, remote, share, total
+from sparc_dist.pipeline.executor import get, share, submit
+from sparc_dist.pipeline.passes import ShardGroup, total
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.runs import UnitShards
 
 #: Images per slice; small, because each has final scores under all variants.
@@ -39,12 +39,12 @@ def evaluate_variants(
     scatters = passes.merged(
         "variant_scatters", watch, partial(_scatters, shards), *shared, moments
     )
-    fitted = (*shared, moments, remote(Variants.weights).remote(shared[0], scatters))
+    fitted = (*shared, moments, submit(Variants.weights, shared[0], scatters))
     positives = passes.merged("variant_positives", watch, partial(_positives, shards), *fitted)
     counted = (*fitted, positives)
     reached = passes.merged("variant_reached", watch, partial(_reached, shards), *counted)
-    job = remote(average_precision).remote(positives, reached)
-    aps = get_with_timeout(job, passes.limit, "The last step of the variants")
+    job = submit(average_precision, positives, reached)
+    aps = get(job, passes.limit, "The last step of the variants")
     width = len(unit.data.bank.classes)
     return {
         variant: aps[i * width : (i + 1) * width] for i, variant in enumerate(variants.variants)

@@ -110,7 +110,7 @@ def address() -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def capacity() -> Capacity:
+def cluster_capacity() -> Capacity:
     """Returns what the cluster has now."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     # A head without CPUs only manages the cluster; it decodes and scores nothing.
@@ -136,7 +136,7 @@ def request_workers(resources: ResourcesConfig) -> Iterator[Capacity]:
     kind has arrived; the others join later. A Ray that we started ourselves does not grow.
     """
     wanted = Capacity(resources.cpus or 0, resources.gpus or 0, 0, 0)
-    current = capacity()
+    current = cluster_capacity()
     enough = current.cpus >= wanted.cpus and current.gpus >= wanted.gpus
     if enough or not os.environ.get("RAY_ADDRESS"):
         yield current
@@ -146,7 +146,7 @@ def request_workers(resources: ResourcesConfig) -> Iterator[Capacity]:
     requests.start()
     try:
         _wait_for_workers(wanted, resources.no_progress_seconds)
-        yield scaled_capacity(capacity(), wanted)
+        yield scaled_capacity(cluster_capacity(), wanted)
     finally:
         stop.set()
         requests.join()
@@ -173,7 +173,7 @@ def scaled_capacity(current: Capacity, wanted: Capacity) -> Capacity:
 def _wait_for_workers(wanted: Capacity, limit: float) -> None:
     end = time.monotonic() + limit
     print("Waiting for the cluster to start its workers …", file=sys.stderr, flush=True)
-    while not _has_one_of_each(current := capacity(), wanted):
+    while not _has_one_of_each(current := cluster_capacity(), wanted):
         if time.monotonic() > end:
             raise UserError(
                 f"resources asks for {wanted.cpus:g} CPUs and {wanted.gpus:g} GPUs; the cluster "

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import explain
-from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.pipeline.executor import Needs, current, get, share
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import PromptBank, TextEmbeddings
 
@@ -40,23 +38,22 @@ def embed_prompts(
     backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers, limit: float
 ) -> EmbeddedPrompts:
     """Runs the text towers on as many workers as there are scorers, on devices like theirs."""
-    # The GPUs are declared here and not with options(): only then does Ray end the worker after
-    # the task, and so free the GPU memory that the model held. A GPU machine may declare no CPU.
-    cpus = 0 if scorers.gpus else 1
-    task = ray.remote(num_cpus=cpus, num_gpus=scorers.gpus)(_embed_prompts)
+    # A GPU machine may declare no CPU.
+    needs = Needs(cpus=0 if scorers.gpus else 1, gpus=scorers.gpus)
     workers = min(scorers.actors, len(backbones))
-    jobs = [task.remote(backbones[i::workers], bank, scorers) for i in range(workers)]
+    parts = [(backbones[i::workers], bank, scorers) for i in range(workers)]
+    jobs = [current().submit(_embed_prompts, part, needs) for part in parts]
     what = f"Loading {', '.join(b.name for b in backbones)} and embedding the prompts"
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
     for job in jobs:
-        embedded, loaded = get_with_timeout(job, limit, what)
+        embedded, loaded = get(job, limit, what)
         texts |= embedded
         facts |= loaded
     return EmbeddedPrompts(
         # The driver keeps these megabytes: if a node that held them were lost, they would be
         # computed again, on a GPU that a scorer holds while it waits for them.
-        ray.put(texts),
+        share(texts),
         {name: fact for name, fact in facts.items() if isinstance(fact, Loaded)},
         {name: fact for name, fact in facts.items() if isinstance(fact, str)},
     )

@@ -1,21 +1,22 @@
-"""The map phase: images in, scores in storage. Decode on CPU tasks, encode and score on actors."""
+"""The map phase: images in, scores in storage: decode, then encode and score, then write."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import ray
-import ray.data
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
+from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.score import ScoreShard
 from sparc_dist.pipeline.write import Target, WriteShard
 from sparc_dist.planning import Scorers
 from sparc_dist.runs import DatasetLayout
+
+if TYPE_CHECKING:
+    from sparc_dist.prompts import TextEmbeddings
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,23 @@ class ShardOutcome:
 
 
 @dataclass(frozen=True)
+class ShardSteps:
+    """The three steps of a shard, and the shards to do: rows {shard, backbones}.
+
+    texts: a reference to {backbone: TextEmbeddings}, which ``scorer`` needs. decoders: how many
+    shards are decoded at a time.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    decode: DecodeShard
+    scorer: Callable[[Mapping[str, TextEmbeddings]], ScoreShard]
+    write: WriteShard
+    texts: Any
+    scorers: Scorers
+    decoders: int
+
+
+@dataclass(frozen=True)
 class MapPhase:
     """Everything needed to score a data set's shards with a group of backbones.
 
@@ -57,38 +75,14 @@ class MapPhase:
         self, todo: Mapping[int, Sequence[str]], scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
-        _configure(limit)
-        rows = [{"shard": shard, "backbones": list(names)} for shard, names in todo.items()]
-        data = ray.data.from_items(rows, override_num_blocks=len(rows))
-        one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
-        decoded = data.map_batches(
+        steps = ShardSteps(
+            [{"shard": shard, "backbones": list(names)} for shard, names in todo.items()],
             DecodeShard(self.dataset, self.sizes),
-            compute=ray.data.TaskPoolStrategy(size=min(decoders, len(rows))),
-            num_cpus=1,
-            **one,
+            partial(ScoreShard, self.backbones, self.batch_size, scorers),
+            WriteShard(self.targets),
+            self.texts,
+            scorers,
+            decoders,
         )
-        scored = decoded.map_batches(
-            ScoreShard,
-            fn_constructor_args=(self.backbones, self.texts, self.batch_size, scorers),
-            compute=ray.data.ActorPoolStrategy(size=min(scorers.actors, len(rows))),
-            # A scorer manages its own threads: reserving CPUs for it as well would leave none for
-            # decoding on small machines, and the pipeline would stall.
-            num_cpus=0,
-            num_gpus=scorers.gpus,
-            **one,
-        )
-        written = scored.map_batches(WriteShard(self.targets), num_cpus=0.5, **one)
-        for row in written.iter_rows():
+        for row in current().score(steps, limit):
             yield ShardOutcome.of(row)
-
-
-def _configure(limit: float) -> None:
-    """Turns off Ray Data's own progress bars and logs, and limits every wait."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.execution_no_progress_timeout_s = float(limit)
-    # A shard is one row and must stay one block, however large.
-    context.target_max_block_size = None
-    # What Ray Data logs as an error it also raises, and we report that.
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)

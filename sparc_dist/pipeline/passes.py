@@ -1,8 +1,8 @@
-"""Passes over a unit's shards on Ray: every shard is read, and the states of all are summed.
+"""Passes over a unit's shards: every shard is read, and the states of all are summed.
 
-A pass is one task per group of neighbouring shards. The groups, and the tree in which their states
-are merged, depend only on the number of shards, so the result does not depend on the workers. The
-driver holds references only; a worker holds one shard and one state.
+A pass is one piece of work per group of neighbouring shards. The groups, and the tree in which
+their states are merged, depend only on the number of shards, so the result does not depend on the
+workers. The driver holds references only; a worker holds one shard and one state.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from functools import reduce
 from operator import add
 from typing import Any, Protocol
 
-import ray
-
-from sparc_dist.pipeline.waiting import get_with_timeout, stalled
+from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.runs import shard_groups
 from sparc_dist.runs.layout import FAN_IN
 from sparc_dist.storage import retries
@@ -70,27 +68,25 @@ class Passes:
         *arguments: Any,
     ) -> Any:
         """Like ``merged``, with ``work(part, *arguments)`` on the part of each group."""
-        task, merge = remote(_do, returns=2), remote(_merge)
-        jobs = [task.remote(work, part, *arguments) for part in parts]
+        jobs = [submit(_do, work, part, *arguments, returns=2) for part in parts]
         sizes = {
             facts: sum(self.images[shard] for shard in group.shards)
             for (_, facts), group in zip(jobs, self.groups(), strict=True)
         }
         for facts in self._finished([facts for _, facts in jobs], stage):
-            self.retries += ray.get(facts)  # raises what the task raised
+            self.retries += get(facts, self.limit, stage)  # raises what the work raised
             watch.advance(stage, sizes[facts])
         states = [state for state, _ in jobs]
         while len(states) > 1:
             chunks = [states[i : i + FAN_IN] for i in range(0, len(states), FAN_IN)]
-            states = [merge.remote(*chunk) for chunk in chunks]
+            states = [submit(_merge, *chunk) for chunk in chunks]
         # Wait for the sum without fetching it to the driver.
-        get_with_timeout(remote(_exists).remote(states[0]), self.limit, f"Merging {stage}")
+        get(submit(_exists, states[0]), self.limit, f"Merging {stage}")
         return states[0]
 
     def each(self, stage: str, work: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Runs ``work(group, *arguments)`` on every group; returns references to the results."""
-        task = remote(_call)
-        jobs = [task.remote(work, group, *arguments) for group in self.groups()]
+        jobs = [submit(_call, work, group, *arguments) for group in self.groups()]
         for _ in self._finished(list(jobs), stage):
             continue
         return jobs
@@ -103,28 +99,7 @@ class Passes:
         ]
 
     def _finished(self, waiting: list[Any], stage: str) -> Iterator[Any]:
-        """Yields the references as they finish; cancels the others when one fails."""
-        try:
-            while waiting:
-                done, waiting = ray.wait(waiting, timeout=self.limit)
-                if not done:
-                    raise stalled(f"The pass {stage.replace('_', ' ')}", self.limit)
-                yield done[0]
-        finally:
-            if waiting:
-                # Only running tasks: cancelling one whose reply is on its way aborts the driver.
-                for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[1]:
-                    ray.cancel(reference)
-
-
-def remote(work: Callable[..., Any], returns: int = 1, cpus: int = 1) -> Any:
-    """Returns a Ray task; with one CPU it has one BLAS thread, so sums are reproducible."""
-    return ray.remote(num_cpus=cpus, num_returns=returns)(work)
-
-
-def share(value: Any) -> Any:
-    """Puts a value into Ray's object store, once for all tasks; returns a reference to it."""
-    return ray.put(value)
+        return current().finished(waiting, self.limit, f"The pass {stage.replace('_', ' ')}")
 
 
 def total(states: Iterable[Any]) -> Any:

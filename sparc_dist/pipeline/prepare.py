@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import class_names, dataset_bank, open_source, write_images
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout
 
@@ -66,16 +64,14 @@ def _prepare(
     limit: float,
 ) -> dict[str, Any]:
     """Prepares on workers: tables of millions of rows would fill the driver's memory."""
-    task = ray.remote(num_cpus=1)
     if dataset.prompts.llm is not None:
         # The endpoint's key is in the driver's environment and must stay there.
         bank, notes = dataset_bank(dataset, layout, vocabulary)
     else:
-        bank, notes = get_with_timeout(
-            task(dataset_bank).remote(dataset, layout, vocabulary), limit, "Building the prompts"
-        )
-    listed = task(_write_images).remote(dataset, layout, shard_size)
-    counts, found = get_with_timeout(listed, limit, f"Listing the images of {dataset.name}")
+        building = submit(dataset_bank, dataset, layout, vocabulary)
+        bank, notes = get(building, limit, "Building the prompts")
+    listed = submit(_write_images, dataset, layout, shard_size)
+    counts, found = get(listed, limit, f"Listing the images of {dataset.name}")
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,

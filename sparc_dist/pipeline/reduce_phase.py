@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import ray
-
 from sparc_dist import storage
 from sparc_dist.core import (
     Decision,
@@ -29,8 +27,8 @@ from sparc_dist.core import (
     decide,
     evaluate,
 )
-from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, remote, total
-from sparc_dist.pipeline.waiting import get_with_timeout
+from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, total
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import STAGES, UnitShards, reduce_checkpoints
 from sparc_dist.runs.decisions_file import write_decisions
@@ -73,7 +71,7 @@ class ReducePhase:
         mentions = self.bank.mentions
         prompts = self._merged(PROMPTS, watch, self.method)
         ranks = self._merged(RANKS, watch, prompts, mentions, self.method)
-        return remote(_fit).remote(prompts, ranks, self.bank, self.method, self.shards)
+        return submit(_fit, prompts, ranks, self.bank, self.method, self.shards)
 
     def score(self, fusions: Any, watch: Watch) -> Any:
         """Pass 3: writes final scores; returns a reference to their statistics."""
@@ -83,7 +81,7 @@ class ReducePhase:
         """Pass 4: fits and saves decisions; returns references to them and to its statistics."""
         counts = self._merged(COUNTS, watch, statistics)
         place = (self.bank.classes, self.shards.unit.decisions, self.primary)
-        return remote(_decide).remote(statistics, counts, *place), counts
+        return submit(_decide, statistics, counts, *place), counts
 
     def label(self, decisions: Any, watch: Watch) -> Any:
         """Pass 5: writes labels; returns a reference to how well they agree with known labels."""
@@ -94,14 +92,15 @@ class ReducePhase:
     ) -> dict[str, Any]:
         """Returns AP per class and mAP of all methods, and how good the decisions are."""
         places = (self.bank.classes, empty_class)
-        summary = remote(evaluate).remote(statistics, counts, agreement, *places)
-        found: dict[str, Any] = get_with_timeout(summary, self.limit, "The last step of the mAP")
+        summary = submit(evaluate, statistics, counts, agreement, *places)
+        found: dict[str, Any] = get(summary, self.limit, "The last step of the mAP")
         return found
 
     def damaged(self) -> list[int]:
         """Returns the shards whose scores were changed after they were written."""
         parts = self.passes.each("comparing_hashes", _damaged, self.shards)
-        return [shard for part in ray.get(parts) for shard in part]
+        found = (get(part, self.limit, "Comparing hashes") for part in parts)
+        return [shard for part in found for shard in part]
 
     def _merged(self, step: Pass, watch: Watch, *arguments: Any) -> Any:
         """Runs a pass, or resumes it; returns a reference to the sum of its states."""

@@ -1,4 +1,4 @@
-"""Scheduling: scores and reduces the pending units of a run on Ray."""
+"""Scheduling: scores and reduces the pending units of a run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import ray
-from ray import exceptions as ray_exceptions
-
 from sparc_dist.backbones import Cost, Costs, cost_of, known_cost, vocabulary_for
 from sparc_dist.config import BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
-from sparc_dist.pipeline.cluster import cluster, request_workers
+from sparc_dist.pipeline.executor import Needs, current, executor, get
 from sparc_dist.pipeline.prepare import prepare
 from sparc_dist.pipeline.scoring import score_group
+from sparc_dist.pipeline.small import is_small, unit_sizes
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.waiting import get_with_timeout
 from sparc_dist.planning import BackboneGroup, plan
 from sparc_dist.runs import DamagedScores, Pending, Phase, Results, UnitKey
 
@@ -27,24 +24,21 @@ Units = dict[UnitKey, Unit]
 
 REDUCED_AT_A_TIME = 4
 
-#: Errors after which the backbones of a group are scored one by one.
-CRASHES = (
-    ray_exceptions.OutOfMemoryError,
-    ray_exceptions.ObjectStoreFullError,
-    ray_exceptions.WorkerCrashedError,
-    ray_exceptions.ActorDiedError,
-)
+#: Ray's errors after which the backbones of a group are scored one by one, by name: Ray may not be
+#: in use.
+CRASHES = {"OutOfMemoryError", "ObjectStoreFullError", "WorkerCrashedError", "ActorDiedError"}
 
 
 def run_units(config: Config, pending: Pending, results: Results, phase: Phase = "all") -> None:
     """Scores and reduces units, or does one of the two; a failure does not stop the others."""
-    with cluster(config.resources):
+    small = is_small(config.resources, unit_sizes(config, pending, results.layout))
+    with executor(config.resources, small) as own:
         if phase == "reduce":
             with Reducers(results) as reducers:
                 for unit in _prepared(config, pending, results).values():
                     reducers.start(unit)
             return
-        with request_workers(config.resources) as capacity:
+        with own.workers(config.resources) as capacity:
             costs = _costs(config, pending, results)
             groups = plan(config, costs, capacity)
             known = {
@@ -93,11 +87,9 @@ def _counted_costs(
 ) -> Costs:
     """Counts costs on a worker, so that the driver does not load torch."""
     # Without a CPU, because a cluster may still have none.
-    counting = ray.remote(num_cpus=0)(_count_costs).remote(backbones)
+    counting = current().submit(_count_costs, (backbones,), Needs(cpus=0))
     try:
-        found = get_with_timeout(
-            counting, config.resources.no_progress_seconds, "Counting what models cost"
-        )
+        found = get(counting, config.resources.no_progress_seconds, "Counting what models cost")
     except Exception as error:
         for key in backbones:
             _fail(results, key, error)
@@ -140,7 +132,8 @@ def _scored(group: BackboneGroup, units: list[Unit], results: Results) -> list[U
         failures = score_group(group, units)
         results.failures |= {(group.dataset, name): why for name, why in failures.items()}
     except Exception as error:
-        if len(units) > 1 and any(isinstance(cause, CRASHES) for cause in chain_of_causes(error)):
+        causes = {type(cause).__name__ for cause in chain_of_causes(error)}
+        if len(units) > 1 and causes & CRASHES:
             # One of them may be too large for a machine that can hold the others.
             units[0].stages.say(f"{explain(error)} Scoring the backbones one by one.")
             return [

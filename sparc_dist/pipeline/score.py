@@ -1,4 +1,4 @@
-"""The second step: scores a shard with every backbone of a group, on an actor with its models."""
+"""The second step: scores a shard with every backbone of a group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import ray
 from numpy.typing import NDArray
 
 from sparc_dist.config import BackboneConfig
@@ -35,16 +34,16 @@ RESULT = pa.struct(
 
 
 class ScoreShard:
-    """An actor that holds the models of a group and scores one shard at a time."""
+    """Holds the models of a group and scores one shard at a time."""
 
     def __init__(
         self,
         backbones: Sequence[BackboneConfig],
-        texts: Any,
         batch_size: int,
         scorers: Scorers,
+        texts: Mapping[str, TextEmbeddings],
     ) -> None:
-        """texts: a reference to TextEmbeddings by backbone, as embed_prompts returns it."""
+        """texts: by the name of the backbone."""
         # Only a worker with models loads torch: it takes seconds and much memory.
         from sparc_dist.backbones.devices import pick_device
         from sparc_dist.backbones.models import Backbone, Scorer
@@ -53,11 +52,10 @@ class ScoreShard:
         self._batch_size = batch_size
         self._scorers: dict[str, Scorer] = {}
         self._failures: dict[str, str] = {}
-        embedded: dict[str, TextEmbeddings] = ray.get(texts)
         for config in backbones:
             try:
                 backbone = Backbone(config, device)
-                self._scorers[config.name] = Scorer(backbone, embedded[config.name])
+                self._scorers[config.name] = Scorer(backbone, texts[config.name])
             except (
                 Exception
             ) as error:  # reported with every shard: Ray loses what an actor's constructor raises

@@ -6,13 +6,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from sparc_dist.pipeline.metrics import metrics
+from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.progress import Progress
 
 
 @dataclass
 class Stages:
-    """Times the stages of a unit, prints their progress, and updates Ray's metrics.
+    """Times the stages of a unit, prints their progress, and publishes it.
 
     every: seconds between lines of progress. worked: images done in each stage.
     """
@@ -38,16 +38,19 @@ class Stages:
             self._progress.add(images)
         self.worked[stage] += images
         self.seconds[stage] = time.monotonic() - self._started
-        metrics().count(
-            {"dataset": self.dataset, "backbone": self.backbone, "stage": stage},
-            images,
-            self.seconds[stage],
-            self.worked[stage],
-        )
+        tags = {**self._tags, "stage": stage}
+        current().count("images_done_total", images, tags)
+        current().count("stage_seconds", self.seconds[stage], tags)
+        if self.seconds[stage] > 0:
+            current().count("images_per_second", self.worked[stage] / self.seconds[stage], tags)
 
     def errors(self, images: int) -> None:
         """Counts images that could not be read."""
-        metrics().count_errors({"dataset": self.dataset, "backbone": self.backbone}, images)
+        current().count("images_unreadable_total", images, self._tags)
+
+    @property
+    def _tags(self) -> dict[str, str]:
+        return {"dataset": self.dataset, "backbone": self.backbone}
 
     def say(self, text: str) -> None:
         """Prints a line of its own, beside the progress."""

@@ -11,7 +11,7 @@ import numpy as np
 from sparc_dist import storage
 from sparc_dist.config import Config
 from sparc_dist.errors import explain
-from sparc_dist.pipeline.cluster import cluster
+from sparc_dist.pipeline.executor import executor
 from sparc_dist.pipeline.passes import Passes, ShardGroup
 from sparc_dist.pipeline.prepare import Prepared, prepare
 from sparc_dist.pipeline.stages import Stages
@@ -29,7 +29,7 @@ def draw_and_reduce(config: Config, settings: Settings) -> Results:
     """Does what is missing of a simulated run that is claimed and has its input."""
     layout = RunLayout(config.output)
     (dataset,), (backbone,) = config.datasets, config.backbones
-    with cluster(config.resources):
+    with executor(config.resources):
         try:
             _score(config, layout, settings)
         except Exception as error:

@@ -1,0 +1,143 @@
+"""The executor: how the work of a run is done, in this process or on Ray.
+
+All other modules submit work to the current executor, and do not know which one it is. Both run
+the same functions on the same shards in the same order of sums, so their results have the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sparc_dist.config import ResourcesConfig
+from sparc_dist.planning import Capacity
+
+if TYPE_CHECKING:
+    from sparc_dist.pipeline.map_phase import ShardSteps
+
+#: A name and its value for each label of a count.
+Tags = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a piece of work needs. returns: the number of its results, each with a reference."""
+
+    cpus: float = 1
+    gpus: float = 0
+    returns: int = 1
+
+
+class Executor(Protocol):
+    """Does work. A reference stands for a result; given as an argument, it becomes the result."""
+
+    def submit(self, work: Callable[..., Any], arguments: Sequence[Any], needs: Needs) -> Any:
+        """Starts ``work(*arguments)``; returns a reference, or one for each of several results."""
+        ...
+
+    def share(self, value: Any) -> Any:
+        """Returns a reference to a value that is sent once, not with every piece of work."""
+        ...
+
+    def get(self, reference: Any, limit: float, what: str) -> Any:
+        """Returns a result; raises UserError about ``what`` after ``limit`` seconds."""
+        ...
+
+    def finished(self, references: Sequence[Any], limit: float, what: str) -> Iterator[Any]:
+        """Yields references as their work ends; cancels the rest if the caller stops."""
+        ...
+
+    def score(self, steps: ShardSteps, limit: float) -> Iterator[Mapping[str, Any]]:
+        """Decodes, scores and writes shards; yields a row for each as it finishes."""
+        ...
+
+    def capacity(self) -> Capacity:
+        """Returns what there is to work with now."""
+        ...
+
+    def workers(self, resources: ResourcesConfig) -> AbstractContextManager[Capacity]:
+        """Provides the capacity to plan with, after waiting for workers where they are started."""
+        ...
+
+    def count(self, name: str, value: float, tags: Tags) -> None:
+        """Publishes a number of the run for those who watch it."""
+        ...
+
+
+_current: Executor | None = None
+
+
+def joins_ray() -> bool:
+    """Whether there is a Ray to join: one that was named, or one that this process uses."""
+    own = sys.modules.get("ray")
+    return bool(os.environ.get("RAY_ADDRESS")) or (own is not None and own.is_initialized())
+
+
+def current() -> Executor:
+    """Returns the executor that ``using`` set."""
+    if _current is None:
+        raise RuntimeError("no executor is in use; wrap the call in `with executor(resources):`")
+    return _current
+
+
+@contextmanager
+def using(executor: Executor) -> Iterator[Executor]:
+    """Makes an executor the current one."""
+    global _current
+    before, _current = _current, executor
+    try:
+        yield executor
+    finally:
+        _current = before
+
+
+@contextmanager
+def executor(resources: ResourcesConfig, small: bool = False) -> Iterator[Executor]:
+    """Provides the executor of a run; one that is already in use is used on.
+
+    small: whether it is done in this process, see ``small``.
+    """
+    if _current is not None:
+        yield _current
+    elif small:
+        from sparc_dist.pipeline.in_process import in_process
+
+        with in_process(resources) as light, using(light):
+            yield light
+    else:
+        from sparc_dist.pipeline.environment import configure_ray
+
+        configure_ray()
+        from sparc_dist.pipeline.cluster import cluster
+        from sparc_dist.pipeline.on_ray import OnRay
+
+        with cluster(resources), using(OnRay()) as own:
+            yield own
+
+
+def submit(work: Callable[..., Any], *arguments: Any, returns: int = 1, cpus: float = 1) -> Any:
+    """Starts ``work(*arguments)`` on the current executor; returns its reference or references.
+
+    With one CPU, the work has one BLAS thread, so sums are reproducible.
+    """
+    return current().submit(work, arguments, Needs(cpus=cpus, returns=returns))
+
+
+def share(value: Any) -> Any:
+    """Returns a reference to a value, sent once for all that is submitted with it."""
+    return current().share(value)
+
+
+def get(reference: Any, limit: float, what: str) -> Any:
+    """Returns a result; raises UserError about ``what`` after ``limit`` seconds."""
+    return current().get(reference, limit, what)
+
+
+def capacity() -> Capacity:
+    """Returns what the current executor has to work with."""
+    return current().capacity()

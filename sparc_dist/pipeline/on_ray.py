@@ -1,0 +1,150 @@
+"""The executor on Ray: tasks for work, Ray Data for images, on a laptop or a cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import ray
+import ray.data
+from ray.exceptions import GetTimeoutError
+from ray.util.metrics import Counter, Gauge
+
+from sparc_dist.config import ResourcesConfig
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.cluster import cluster_capacity, request_workers
+from sparc_dist.pipeline.executor import Needs, Tags
+from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.score import ScoreShard
+from sparc_dist.planning import Capacity
+
+
+class OnRay:
+    """Does work on the Ray that this process has joined. The driver holds references only."""
+
+    def submit(self, work: Callable[..., Any], arguments: Sequence[Any], needs: Needs) -> Any:
+        """Starts a task; returns its reference, or one for each of several results."""
+        # What it needs is declared here and not with options(): only then does Ray end the worker
+        # after a task with a GPU, and so free the memory that its model held.
+        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "num_returns": needs.returns}
+        return ray.remote(**options)(work).remote(*arguments)
+
+    def share(self, value: Any) -> Any:
+        """Puts a value into Ray's object store; returns a reference to it."""
+        return ray.put(value)
+
+    def get(self, reference: Any, limit: float, what: str) -> Any:
+        """Returns a result; raises UserError after ``limit`` seconds."""
+        try:
+            return ray.get(reference, timeout=limit)
+        except GetTimeoutError:
+            ray.cancel(reference, force=True)
+            raise _stalled(what, limit) from None
+
+    def finished(self, references: Sequence[Any], limit: float, what: str) -> Iterator[Any]:
+        """Yields references as their tasks end; cancels the others if the caller stops."""
+        waiting = list(references)
+        try:
+            while waiting:
+                done, waiting = ray.wait(waiting, timeout=limit)
+                if not done:
+                    raise _stalled(what, limit)
+                yield done[0]
+        finally:
+            if waiting:
+                # Only running tasks: cancelling one whose reply is on its way aborts the driver.
+                for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[1]:
+                    ray.cancel(reference)
+
+    def score(self, steps: ShardSteps, limit: float) -> Iterator[Mapping[str, Any]]:
+        """Runs the steps as a Ray data set: decode on CPU tasks, encode and score on actors."""
+        _configure_data(limit)
+        rows = [dict(row) for row in steps.rows]
+        data = ray.data.from_items(rows, override_num_blocks=len(rows))
+        one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
+        decoded = data.map_batches(
+            steps.decode,
+            compute=ray.data.TaskPoolStrategy(size=min(steps.decoders, len(rows))),
+            num_cpus=1,
+            **one,
+        )
+        scored = decoded.map_batches(
+            _ScoreActor,
+            fn_constructor_args=(steps,),
+            compute=ray.data.ActorPoolStrategy(size=min(steps.scorers.actors, len(rows))),
+            # A scorer manages its own threads: reserving CPUs for it as well would leave none for
+            # decoding on small machines, and the pipeline would stall.
+            num_cpus=0,
+            num_gpus=steps.scorers.gpus,
+            **one,
+        )
+        yield from scored.map_batches(steps.write, num_cpus=0.5, **one).iter_rows()
+
+    def capacity(self) -> Capacity:
+        """Returns what the cluster has now."""
+        return cluster_capacity()
+
+    def workers(self, resources: ResourcesConfig) -> AbstractContextManager[Capacity]:
+        """Provides what the cluster has, or will have on our request."""
+        return request_workers(resources)
+
+    def count(self, name: str, value: float, tags: Tags) -> None:
+        """Publishes a number through Ray for Prometheus, which prefixes its name with "ray_"."""
+        metric = _metric(name, tuple(tags))
+        if isinstance(metric, Gauge):
+            metric.set(value, dict(tags))
+        elif value:  # Ray refuses to count nothing
+            metric.inc(value, dict(tags))
+
+
+class _ScoreActor:
+    """A scorer whose embeddings of prompts come from Ray's object store."""
+
+    def __init__(self, steps: ShardSteps) -> None:
+        self._score: ScoreShard = steps.scorer(ray.get(steps.texts))
+
+    def __call__(self, batch: Any) -> Any:
+        return self._score(batch)
+
+
+def _configure_data(limit: float) -> None:
+    """Turns off Ray Data's own progress bars and logs, and limits every wait."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.execution_no_progress_timeout_s = float(limit)
+    # A shard is one row and must stay one block, however large.
+    context.target_max_block_size = None
+    # What Ray Data logs as an error it also raises, and we report that.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+
+
+def _stalled(what: str, limit: float) -> UserError:
+    """Returns the error for work that takes too long."""
+    has, free = ray.cluster_resources(), ray.available_resources()
+    shown = ", ".join(
+        f"{free.get(name, 0.0):g} of {has.get(name, 0.0):g} {name}s" for name in ("CPU", "GPU")
+    )
+    return UserError(
+        f"{what} took longer than resources.no_progress_seconds ({limit:g} s); the cluster has "
+        f"{shown} free. Give it what it lacks, or raise the limit if the machine is slow."
+    )
+
+
+@cache
+def _metric(name: str, tags: tuple[str, ...]) -> Counter | Gauge:
+    """Returns the metric of a name; one that ends in "total" counts, others are set."""
+    kind = Counter if name.endswith("_total") else Gauge
+    return kind(f"sparc_dist_{name}", METRICS[name], tags)
+
+
+#: What is published of a run: the name of a number, and what it is.
+METRICS = {
+    "images_done_total": "Images that a stage of a unit is done with.",
+    "images_unreadable_total": "Images that could not be read or decoded.",
+    "stage_seconds": "Seconds since a stage of a unit began.",
+    "images_per_second": "Images a second, since a stage began.",
+}

@@ -1,0 +1,48 @@
+"""Small work: done in this process, because starting a Ray would take longer than the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from sparc_dist import storage
+from sparc_dist.config import Config, DatasetConfig, ResourcesConfig
+from sparc_dist.datasets import class_names, open_source
+from sparc_dist.pipeline.executor import joins_ray
+from sparc_dist.runs import Pending, RunLayout
+
+#: One unit of at most so many images is small …
+SMALL = 2000
+#: … if there are no more CPUs than this; with more, Ray is the faster the more there are.
+FEW_CPUS = 4
+
+
+def is_small(resources: ResourcesConfig, units: Iterable[int]) -> bool:
+    """Whether work is done in this process. units: the number of images of each unit."""
+    if resources.executor != "auto":
+        return resources.executor == "process"
+    if joins_ray():
+        return False
+    cpus = resources.cpus or os.cpu_count() or 1
+    limit = SMALL * FEW_CPUS / max(cpus, FEW_CPUS)
+    sizes = iter(units)
+    return next(sizes, 0) <= limit and next(sizes, None) is None
+
+
+def unit_sizes(config: Config, pending: Pending, layout: RunLayout) -> Iterator[int]:
+    """Yields the number of images of each pending unit; a large data set is not listed whole."""
+    for dataset in config.datasets:
+        for _ in pending[dataset.name]:
+            yield _images(dataset, layout)
+
+
+def _images(dataset: DatasetConfig, layout: RunLayout) -> int:
+    facts = storage.read_json_if_exists(layout.dataset(dataset.name).marker)
+    if facts is not None:
+        return int(facts["images"])
+    count = 0
+    for table in open_source(dataset, class_names(dataset)).images():
+        count += len(table)
+        if count > SMALL:
+            break
+    return count
