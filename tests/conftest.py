@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 configure_ray()  # before any test imports Ray
+os.environ["SPARC_CACHE"] = mkdtemp(prefix="sparc-cache-")  # the user's own is of no business
 configure_torch()  # before any test computes with torch
 
 #: Few classes, so that a run is quick.

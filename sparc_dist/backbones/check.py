@@ -112,7 +112,7 @@ def _try(config: BackboneConfig) -> BackboneCheck:
         embedding.shape[1],
         seconds,
         peak if sys.platform == "darwin" else peak * 1024,  # Linux counts in KiB
-        backbone.weights_sha256(),
+        backbone.weights_sha256,
     )
 
 

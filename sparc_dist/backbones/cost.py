@@ -1,4 +1,4 @@
-"""The cost of one image under a backbone."""
+"""The cost of one image, and of one text, under a backbone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Cost:
     activation_bytes: peak size of all tensors, including the input, that the image tower holds for
     one image in float32. Weights and a library's workspace within one operation are extra. A batch
     takes this much per image.
+    text_gflop: of the text tower for a text of usual length.
     """
 
     image_size: int
@@ -29,6 +30,7 @@ class Cost:
     parameters: int
     activation_bytes: int
     width: int
+    text_gflop: float = 0.0
 
 
 #: The costs of units, by the names of data set and backbone.

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from sparc_dist.backbones.checkpoints import create_model
 from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.backbones.hub import create_tokenizer
+from sparc_dist.backbones.text_cache import TextCache, user_file
+from sparc_dist.backbones.text_tower import encode_tokens
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core import Scores
@@ -22,7 +24,13 @@ from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank, TextEmbeddings
 
 Float32 = NDArray[np.float32]
-TEXT_BATCH = 256
+#: The most texts that are embedded at a time.
+MOST = 65_536
+#: The templates of each ensemble.
+TEMPLATES = {
+    "simple": open_clip.SIMPLE_IMAGENET_TEMPLATES,
+    "openai": open_clip.OPENAI_IMAGENET_TEMPLATES,
+}
 #: The dtype that autocast uses for each precision below float32.
 AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: Number of images on which a lower precision is compared with float32.
@@ -88,30 +96,42 @@ class Backbone:
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Returns embeddings (n, d) of length 1, on the device."""
-        batches = [
-            self.model.encode_text(
-                self.tokenizer(list(texts[start : start + TEXT_BATCH])).to(self.device),
-                normalize=True,
-            ).float()
-            for start in range(0, len(texts), TEXT_BATCH)
+        if not texts:
+            return torch.zeros(0, 0, device=self.device)
+        parts = [list(texts[start : start + MOST]) for start in range(0, len(texts), MOST)]
+        return torch.cat([encode_tokens(self.model, self.tokenizer(p), self.device) for p in parts])
+
+    def embed(self, bank: PromptBank, store: str | None = None) -> TextEmbeddings:
+        """Returns the embeddings of a prompt bank; a singleton is the mean of its templates.
+
+        store: a file with embeddings of an earlier start, to be used and added to.
+        """
+        urls = [*([store] if store else []), *user_file(self._config.model, self.weights_sha256)]
+        cache = TextCache(urls, f"{self.weights_sha256} {self.device.type}")
+        # A name in a template's place cannot be confused with a text: no text has this character.
+        singletons = [f"{bank.ensemble}\0{name}" for name in bank.columns]
+        texts = [*singletons, *bank.columns, *(prompt.text for prompt in bank.compound)]
+        rows = cache.embed(texts, self._embed_new)
+        count = len(bank.columns)
+        return TextEmbeddings(rows[:count], rows[count : 2 * count], rows[2 * count :])
+
+    def _embed_new(self, texts: Sequence[str]) -> Float32:
+        """Returns embeddings (n, d) of texts and, as ``embed`` writes them, of singletons."""
+        written = [self._in_templates(text) for text in texts]
+        rows = self.encode_texts([text for group in written for text in group])
+        means = [
+            group.mean(dim=0) for group in torch.split(rows, [len(group) for group in written])
         ]
-        return torch.cat(batches) if batches else torch.zeros(0, 0, device=self.device)
+        # The mean of one row is that row, and has length 1 already.
+        return torch.nn.functional.normalize(torch.stack(means), dim=-1).cpu().numpy()
 
-    def embed(self, bank: PromptBank) -> TextEmbeddings:
-        """Returns the embeddings of a prompt bank; a singleton is the mean of its 80 templates."""
-        templates = open_clip.OPENAI_IMAGENET_TEMPLATES
-        texts = [template(name) for name in bank.columns for template in templates]
-        parts = [texts, bank.columns, [prompt.text for prompt in bank.compound]]
-        encoded = [self.encode_texts(part) for part in parts]
-        # A part without texts has width 0; take the width from the others.
-        width = max(part.shape[1] for part in encoded)
-        ensemble, auxiliary, compound = (part.reshape(-1, width) for part in encoded)
-        ensemble = ensemble.view(len(bank.columns), len(templates), width)
-        singleton = torch.nn.functional.normalize(ensemble.mean(dim=1), dim=-1)
-        return TextEmbeddings(*(part.cpu().numpy() for part in (singleton, auxiliary, compound)))
+    def _in_templates(self, text: str) -> list[str]:
+        ensemble, mark, name = text.partition("\0")
+        return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
 
+    @cached_property
     def weights_sha256(self) -> str:
-        """Returns a hash of the weights in use, independent of the file they came from."""
+        """A hash of the weights in use, independent of the file they came from."""
         digest = hashlib.sha256()
         for name, values in sorted(self.model.state_dict().items()):
             digest.update(name.encode())

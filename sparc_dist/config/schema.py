@@ -92,8 +92,10 @@ class PromptsConfig(Section):
     tau3: the probability P(k|i,j) above which a pair and its likeliest third class become a
     triplet.
     templates: the words that join the classes of a pair; each word makes one prompt per pair.
+    pairs_per_class: the number of classes that each class is paired with for the source
+    ``all-pairs``, chosen at random; ``all``, or ``auto``: all up to 40 classes, 30 above.
     random_per_class: the number of prompts per class for the source ``random``.
-    seed: the seed of the random characters for the source ``random``.
+    seed: the seed of random pairs and, for the source ``random``, of random characters.
     descriptive: a text file with one additional prompt per line.
     llm: the language model for the source ``llm`` and for descriptive prompts.
     """
@@ -105,6 +107,7 @@ class PromptsConfig(Section):
     tau2: float = Field(0.05, ge=0, lt=1)
     tau3: float = Field(0.025, ge=0, lt=1)
     templates: tuple[PairTemplate, ...] = Field(("and",), min_length=1)
+    pairs_per_class: Annotated[int, Field(ge=1)] | Literal["auto", "all"] = "auto"
     random_per_class: int = Field(30, ge=1, le=1000)
     seed: int = 0
     descriptive: Url | None = None
@@ -137,6 +140,9 @@ class DatasetConfig(Section):
     ``auto`` (as many as make 80 columns, if there are fewer than 40 classes), ``none``, a list of
     names, or a text file with one name per line; by default ``none`` for official data sets and
     ``auto`` for others.
+    ensemble: the templates whose mean is a class's singleton prompt: open_clip's 7 ``simple`` ones
+    or the paper's 80 (``openai``); by default ``openai`` for official data sets and ``simple`` for
+    others.
     prompts: where the compound prompts come from; by default the source is ``training`` for
     official data sets and ``all-pairs`` for others.
     resnet_size: the side of the square input of ResNet backbones, in pixels; by default the
@@ -148,6 +154,7 @@ class DatasetConfig(Section):
     images: Url
     classes: tuple[str, ...] | str | None = None
     background: tuple[str, ...] | str
+    ensemble: Literal["simple", "openai"]
     prompts: PromptsConfig
     resnet_size: int | None = Field(None, ge=32, le=4096)
 
@@ -159,7 +166,8 @@ class DatasetConfig(Section):
             return raw
         raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
         preset = DATASET_KINDS.get(str(raw["kind"]))
-        raw = {"background": "none" if preset else "auto", **raw}
+        defaults = {"background": "none", "ensemble": "openai"}
+        raw = {**(defaults if preset else {"background": "auto", "ensemble": "simple"}), **raw}
         if not isinstance(raw["prompts"], dict):
             return raw
         prompts = {"source": "training" if preset else "all-pairs", **raw["prompts"]}

@@ -10,7 +10,7 @@ from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
 from sparc_dist.datasets.images import SCHEMA, chunks, images_table, write_images
 from sparc_dist.datasets.kind import DatasetKind, Labelled, Source
 from sparc_dist.datasets.manifest import Manifest
-from sparc_dist.datasets.size import DatasetSize, size_of
+from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
 
 __all__ = [
     "KINDS",
@@ -20,6 +20,7 @@ __all__ = [
     "Labelled",
     "Manifest",
     "Source",
+    "bank_facts",
     "chunks",
     "class_names",
     "dataset_bank",

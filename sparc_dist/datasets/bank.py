@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.catalogue import class_names, open_source
@@ -33,4 +34,4 @@ def dataset_bank(
         table = source if isinstance(source, Labelled) else None
     bank = builder.build(table.labels() if table else ())
     notes = [f"Labels for co-occurrence: {note}" for note in table.notes] if table else []
-    return bank, notes + builder.notes
+    return replace(bank, ensemble=dataset.ensemble), notes + builder.notes

@@ -9,17 +9,26 @@ from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.datasets.catalogue import class_names, open_source
+from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout
+
+BANK_FACTS = ("background", "texts", "rank_numbers")
 
 
 @dataclass(frozen=True)
 class DatasetSize:
-    """The number of a data set's images, classes, compound prompts and background classes."""
+    """The number of a data set's images, classes, compound prompts and background classes.
+
+    texts: to be embedded. rank_numbers: of the rank statistics, which grow with the square of the
+    prompts that mention a class.
+    """
 
     images: int
     classes: int
     compounds: int
     background: int = 0
+    texts: int = 0
+    rank_numbers: int = 0
 
     @property
     def columns(self) -> int:
@@ -34,11 +43,25 @@ def size_of(
     facts = storage.read_json_if_exists(layout.marker)
     if facts is not None:
         counts = (facts["images"], facts["classes"], facts["compound"])
-        return DatasetSize(*counts, facts.get("background", 0))
+        # Version 0.1 has not written these.
+        return DatasetSize(*counts, *(facts.get(name, 0) for name in BANK_FACTS))
     # An estimate does not ask a language model; all pairs are an upper bound for its pairs.
     prompts = dataset.prompts.model_copy(update={"llm": None})
     if prompts.source == "llm":
         prompts = prompts.model_copy(update={"source": "all-pairs"})
     bank, _ = dataset_bank(dataset.model_copy(update={"prompts": prompts}), layout, vocabulary)
     images = sum(len(batch) for batch in open_source(dataset, class_names(dataset)).images())
-    return DatasetSize(images, len(bank.classes), len(bank.compound), len(bank.background))
+    facts = bank_facts(bank)
+    counts = (images, facts["classes"], facts["compound"])
+    return DatasetSize(*counts, *(facts[name] for name in BANK_FACTS))
+
+
+def bank_facts(bank: PromptBank) -> dict[str, int]:
+    """Returns the numbers of a bank that dataset.json keeps."""
+    return {
+        "classes": len(bank.classes),
+        "compound": len(bank.compound),
+        "background": len(bank.background),
+        "texts": bank.texts,
+        "rank_numbers": sum((1 + len(prompts)) ** 2 for prompts in bank.mentions),
+    }

@@ -140,7 +140,8 @@ def _embed(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> Embedded
     """Embeds prompts with the text tower of each unit's backbone."""
     failures = {}
     if units:
-        resources, backbones = units[0].config.resources, [unit.backbone for unit in units]
+        resources = units[0].config.resources
+        backbones = [(unit.backbone, unit.layout.texts) for unit in units]
         try:
             if not any(unit.on_gpu() for unit in units):
                 resources = resources.model_copy(update={"gpus_per_scorer": 0})
@@ -148,7 +149,7 @@ def _embed(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> Embedded
             bank = PromptBank((), tuple(prompts))
             return embed_prompts(backbones, bank, scorers, resources.no_progress_seconds)
         except UserError as error:  # variants without extra prompts still work
-            failures = {backbone.name: str(error) for backbone in backbones}
+            failures = {unit.backbone.name: str(error) for unit in units}
     return EmbeddedPrompts(share({}), {}, failures)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,17 +10,22 @@ from typing import Any
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import explain
 from sparc_dist.pipeline.executor import Needs, current, get, share
+from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import PromptBank, TextEmbeddings
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Facts about a backbone that are known once it has been loaded."""
+    """Facts about a backbone that are known once it has been loaded.
+
+    text_seconds: the time that its texts took.
+    """
 
     image_size: int
     weights_sha256: str
     device: str
+    text_seconds: float
 
 
 @dataclass(frozen=True)
@@ -35,21 +41,29 @@ class EmbeddedPrompts:
 
 
 def embed_prompts(
-    backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers, limit: float
+    backbones: Sequence[tuple[BackboneConfig, str]],
+    bank: PromptBank,
+    scorers: Scorers,
+    limit: float,
 ) -> EmbeddedPrompts:
-    """Runs the text towers on as many workers as there are scorers, on devices like theirs."""
+    """Runs the text towers on as many workers as there are scorers, on devices like theirs.
+
+    backbones: each with the file that keeps its texts
+    """
     # A GPU machine may declare no CPU.
     needs = Needs(cpus=0 if scorers.gpus else 1, gpus=scorers.gpus)
     workers = min(scorers.actors, len(backbones))
     parts = [(backbones[i::workers], bank, scorers) for i in range(workers)]
     jobs = [current().submit(_embed_prompts, part, needs) for part in parts]
-    what = f"Loading {', '.join(b.name for b in backbones)} and embedding the prompts"
+    names = ", ".join(backbone.name for backbone, _ in backbones)
+    what = f"Loading {names} and embedding {bank.texts:,} texts"
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
-    for job in jobs:
-        embedded, loaded = get(job, limit, what)
-        texts |= embedded
-        facts |= loaded
+    with heartbeat(f"loading {names}, embedding {bank.texts:,} texts"):
+        for job in jobs:
+            embedded, loaded = get(job, limit, what)
+            texts |= embedded
+            facts |= loaded
     return EmbeddedPrompts(
         # The driver keeps these megabytes: if a node that held them were lost, they would be
         # computed again, on a GPU that a scorer holds while it waits for them.
@@ -60,7 +74,7 @@ def embed_prompts(
 
 
 def _embed_prompts(
-    backbones: Sequence[BackboneConfig], bank: PromptBank, scorers: Scorers
+    backbones: Sequence[tuple[BackboneConfig, str]], bank: PromptBank, scorers: Scorers
 ) -> tuple[dict[str, TextEmbeddings], dict[str, Loaded | str]]:
     """Embeds with one backbone after the other, so that a worker holds one at a time."""
     # Here and not above: the driver does not load torch.
@@ -70,12 +84,16 @@ def _embed_prompts(
     device = pick_device(scorers.gpus, scorers.threads)
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
-    for config in backbones:
+    for config, store in backbones:
         try:
             backbone = Backbone(config, device)
-            texts[config.name] = backbone.embed(bank)
+            start = time.perf_counter()
+            texts[config.name] = backbone.embed(bank, store)
             facts[config.name] = Loaded(
-                backbone.image_size, backbone.weights_sha256(), backbone.device.type
+                backbone.image_size,
+                backbone.weights_sha256,
+                backbone.device.type,
+                time.perf_counter() - start,
             )
         except Exception as error:  # one backbone's error must not fail the others
             facts[config.name] = explain(error, f"Backbone {config.name}")

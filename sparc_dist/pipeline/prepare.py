@@ -8,7 +8,7 @@ from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import class_names, dataset_bank, open_source, write_images
+from sparc_dist.datasets import bank_facts, class_names, dataset_bank, open_source, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.prompts import PromptBank
@@ -75,9 +75,7 @@ def _prepare(
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,
-        "classes": len(bank.classes),
-        "background": len(bank.background),
-        "compound": len(bank.compound),
+        **bank_facts(bank),
         "prompts_sha256": bank.sha256,
         "notes": notes + found,
     }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TextIO
 
 
@@ -29,12 +32,40 @@ class Progress:
             self._printed = now
             print(self.line(now - self._start), file=self._to or sys.stderr, flush=True)
 
+    def tick(self) -> None:
+        """Prints a line if none was printed for some time."""
+        now = time.monotonic()
+        if now - self._printed >= self._every:
+            self._printed = now
+            print(self.line(now - self._start), file=self._to or sys.stderr, flush=True)
+
     def line(self, seconds: float) -> str:
         """Returns the line after ``seconds``."""
         rate = (self.done - self._start_done) / seconds if seconds > 0 else 0.0
         left = f"{_duration((self.total - self.done) / rate)} left" if rate else "starting"
         speed = f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"
         return f"{self.label}  {self.done:,}/{self.total:,} images  {speed} images/s  {left}"
+
+
+@contextmanager
+def heartbeat(text: str, every: float = 5.0, to: TextIO | None = None) -> Iterator[None]:
+    """Prints what is being done at once, and again every few seconds until it is done."""
+    start, done = time.monotonic(), Event()
+
+    def beat() -> None:
+        while not done.wait(every):
+            print(
+                f"{text} … {_duration(time.monotonic() - start)}", file=to or sys.stderr, flush=True
+            )
+
+    print(f"{text} …", file=to or sys.stderr, flush=True)
+    thread = Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _duration(seconds: float) -> str:

@@ -24,9 +24,12 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
         return failures
     data, config = members[0].data, members[0].config
     limit = config.resources.no_progress_seconds
-    backbones = [unit.backbone for unit in members]
+    backbones = [(unit.backbone, unit.layout.texts) for unit in members]
     prompts = embed_prompts(backbones, data.bank, group.scorers, limit)
     failures |= prompts.failures
+    for unit in members:
+        if loaded := prompts.loaded.get(unit.backbone.name):
+            unit.stages.texts(data.bank.texts, loaded.text_seconds)
     targets = {}
     for unit in members:
         name = unit.backbone.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.progress import Progress
@@ -22,6 +23,7 @@ class Stages:
     every: float = 5.0
     seconds: dict[str, float] = field(default_factory=dict)
     worked: dict[str, int] = field(default_factory=dict)
+    embedding: dict[str, float] | None = None
     _progress: Progress | None = None
     _started: float = 0.0
 
@@ -44,6 +46,10 @@ class Stages:
         if self.seconds[stage] > 0:
             current().count("images_per_second", self.worked[stage] / self.seconds[stage], tags)
 
+    def texts(self, count: int, seconds: float) -> None:
+        """Notes how long the texts took."""
+        self.embedding = {"texts": count, "seconds": round(seconds, 3)}
+
     def errors(self, images: int) -> None:
         """Counts images that could not be read."""
         current().count("images_unreadable_total", images, self._tags)
@@ -56,9 +62,13 @@ class Stages:
         """Prints a line of its own, beside the progress."""
         print(f"{self.dataset} × {self.backbone}  {text}", file=sys.stderr, flush=True)
 
-    def summary(self) -> dict[str, dict[str, float | None]]:
-        """Returns ``{stage: {images, seconds, images_per_second}}`` of this start of the run."""
-        return {
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Returns ``{stage: {images, seconds, images_per_second}}`` of this start of the run.
+
+        The stage ``embedding`` counts texts in place of images.
+        """
+        texts = {} if self.embedding is None else {"embedding": dict(self.embedding)}
+        return texts | {
             stage: {
                 "images": self.worked[stage],
                 "seconds": round(seconds, 3),

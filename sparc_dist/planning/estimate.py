@@ -2,7 +2,8 @@
 
 A group's scorers spend on each image the sum of its backbones' costs; decoders work in parallel.
 On GPUs the slower of the two sets the pace. On CPUs both use the same cores, so their times add up.
-Start-up, the text tower and the reduce are left out: they take minutes, not hours.
+The text tower embeds every prompt once per backbone, before the first image. Start-up and the
+reduce are left out: they take minutes, not hours.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class UnitEstimate:
 
 @dataclass(frozen=True)
 class GroupEstimate:
-    """The estimate of a group. bound: what sets the pace. device_hours: of GPUs, or of cores."""
+    """The estimate of a group. bound: what sets the pace. device_hours: of GPUs, or of cores.
+
+    text_seconds: for embedding the texts of all backbones.
+    """
 
     group: BackboneGroup
     images: int
@@ -74,11 +78,12 @@ class GroupEstimate:
     images_per_second: float
     bound: Literal["scoring", "decoding"]
     device_hours: float
+    text_seconds: float
 
     @property
     def hours(self) -> float:
         """The hours that the group takes."""
-        return self.images / self.images_per_second / 3600
+        return (self.images / self.images_per_second + self.text_seconds) / 3600
 
 
 def estimate(
@@ -107,7 +112,17 @@ def estimate(
         1 / (max(scoring, decoding) if on_gpu else scoring + decoding),
         "scoring" if scoring >= decoding else "decoding",
         size.images * sum(seconds) / 3600,
+        _text_seconds(group, size, speeds),
     )
+
+
+def _text_seconds(group: BackboneGroup, size: DatasetSize, speeds: Speeds) -> float:
+    """Returns the time of the text pass: backbones are spread over the scorers."""
+    scorers = group.scorers
+    # Texts are embedded in float32.
+    gflops = 1e3 * speeds.gpu_tflops if scorers.gpus else speeds.core_gflops * scorers.threads
+    seconds = [size.texts * cost.text_gflop / gflops for cost in group.costs]
+    return max(max(seconds), sum(seconds) / scorers.actors)
 
 
 def estimate_text(
@@ -131,7 +146,8 @@ def sizes_text(sizes: Mapping[str, DatasetSize]) -> str:
     return "\n".join(
         f"{name}: {size.images:,} images, {size.classes:,} classes, "
         + (f"{size.background:,} background classes, " if size.background else "")
-        + f"{size.compounds:,} compound prompts"
+        + f"{size.compounds:,} compound prompts, {size.texts:,} texts to embed, "
+        f"{_bytes(8 * size.rank_numbers)} of rank statistics"
         for name, size in sizes.items()
     )
 
@@ -156,7 +172,8 @@ def _group_line(estimate: GroupEstimate) -> str:
         f"{_count(scorers.actors, 'scorer')} with {device} and "
         f"{group.scorer_bytes / GB:.1f} GB each; {_count(group.decoders, 'CPU')} decode to "
         f"{', '.join(map(str, group.sizes))} pixels; "
-        f"{_number(estimate.images_per_second)} images/s, limited by {estimate.bound}: "
+        f"{_number(estimate.images_per_second)} images/s, limited by {estimate.bound}; texts "
+        f"{_hours(estimate.text_seconds / 3600)}: "
         f"{_hours(estimate.hours)}, {_number(estimate.device_hours)} {kind}-hours."
     )
 

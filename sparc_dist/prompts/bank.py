@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
@@ -23,6 +24,12 @@ SCHEMA = pa.schema(
     ]
 )
 
+#: The templates of singleton prompts: open_clip's 7 simple ones, or the paper's 80.
+Ensemble = Literal["simple", "openai"]
+#: The number of templates of each ensemble.
+TEMPLATES: dict[Ensemble, int] = {"simple": 7, "openai": 80}
+#: The origin of singleton prompts with each ensemble; "template" is that of version 0.1.
+ORIGINS: dict[Ensemble, str] = {"simple": "simple template", "openai": "template"}
 #: The origin of the singleton and auxiliary prompts of background classes.
 BACKGROUND = "background"
 
@@ -32,17 +39,23 @@ class PromptBank:
     """N + B singleton prompts, N + B auxiliary prompts and P compound prompts.
 
     The names of the N classes and the B background classes define the first two: the singleton is
-    the mean of CLIP's 80 templates with the name, the auxiliary is the name alone.
+    the mean of an ensemble of templates with the name, the auxiliary is the name alone.
     """
 
     classes: tuple[str, ...]
     compound: tuple[CompoundPrompt, ...]
     background: tuple[str, ...] = ()
+    ensemble: Ensemble = "openai"
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The classes, then the background classes; ``class_ids`` of prompts are indices of it."""
         return self.classes + self.background
+
+    @property
+    def texts(self) -> int:
+        """The number of texts to embed: templates, names and compound prompts."""
+        return (TEMPLATES[self.ensemble] + 1) * len(self.columns) + len(self.compound)
 
     @property
     def mentions(self) -> Mentions:
@@ -53,14 +66,17 @@ class PromptBank:
     def sha256(self) -> str:
         """A hash of all prompts; scores are comparable only between banks with the same hash."""
         content: list[object] = [self.classes, [(p.text, p.class_ids) for p in self.compound]]
-        if self.background:  # without it, the hash is that of runs of version 0.1
+        # Without these, the hash is that of runs of version 0.1.
+        if self.background or self.ensemble != "openai":
             content.append(self.background)
+        if self.ensemble != "openai":
+            content.append(self.ensemble)
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_table(self) -> pa.Table:
         """Returns the table that is stored as prompts.parquet."""
         rows: list[tuple[str, str, tuple[int, ...], str]] = []
-        for kind, origin in (("singleton", "template"), ("auxiliary", "name")):
+        for kind, origin in (("singleton", ORIGINS[self.ensemble]), ("auxiliary", "name")):
             origins = [origin] * len(self.classes) + [BACKGROUND] * len(self.background)
             names = enumerate(zip(self.columns, origins, strict=True))
             rows += [(name, kind, (i,), where) for i, (name, where) in names]
@@ -84,6 +100,7 @@ class PromptBank:
                 if row["kind"] == "compound"
             ),
             tuple(row["text"] for row in singletons if row["origin"] == BACKGROUND),
+            "simple" if singletons and singletons[0]["origin"] == ORIGINS["simple"] else "openai",
         )
 
 

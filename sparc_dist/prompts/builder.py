@@ -23,6 +23,24 @@ from sparc_dist.prompts.compound import (
 from sparc_dist.prompts.llm import Replies, descriptive_sentences, endpoint_of, plausible_pairs
 from sparc_dist.prompts.matching import ClassMatcher
 
+#: With more classes than this, each is paired with so many others and not with all.
+MANY_CLASSES, PAIRS_PER_CLASS = 40, 30
+
+
+#: A worker must hold the rank statistics several times.
+MOST_RANK_BYTES = 2e9
+
+
+def check_rank_statistics(mentions: Sequence[int]) -> None:
+    """Raises UserError if they would not fit. mentions: the number of prompts of each class."""
+    size = 8.0 * sum((1 + count) ** 2 for count in mentions)
+    if size > MOST_RANK_BYTES:
+        raise UserError(
+            f"{len(mentions):,} classes with up to {max(mentions):,} compound prompts each need "
+            f"{size / 1e9:,.0f} GB of rank statistics, and {MOST_RANK_BYTES / 1e9:.0f} GB fit; "
+            "set prompts.pairs_per_class: 30, or use the source `llm` or `list`."
+        )
+
 
 @dataclass
 class BankBuilder:
@@ -48,7 +66,9 @@ class BankBuilder:
         distinct: dict[str, CompoundPrompt] = {}
         for prompt in prompts:
             distinct.setdefault(prompt.text, prompt)
-        return PromptBank(self.classes, tuple(distinct.values()), self.background)
+        bank = PromptBank(self.classes, tuple(distinct.values()), self.background)
+        check_rank_statistics(list(map(len, bank.mentions)))
+        return bank
 
     def _formulaic(self, training: Iterable[Sequence[Sequence[int]]]) -> Sequence[CompoundPrompt]:
         config, classes = self.config, self.classes
@@ -61,7 +81,17 @@ class BankBuilder:
             return self._llm_pairs(config.llm)
         if config.source == "random":
             return random_prompts(classes, config.random_per_class, config.seed)
-        return all_pairs(classes) if config.source == "all-pairs" else ()
+        return self._all_pairs() if config.source == "all-pairs" else ()
+
+    def _all_pairs(self) -> list[CompoundPrompt]:
+        """Returns the pairs of all classes, as many of each class as the config asks for."""
+        limit = self.config.pairs_per_class
+        if limit == "auto":
+            limit = PAIRS_PER_CLASS if len(self.classes) > MANY_CLASSES else "all"
+        count = len(self.classes)
+        if limit == "all":  # refused before millions of prompts are written
+            check_rank_statistics([count - 1] * count)
+        return all_pairs(self.classes, None if limit == "all" else limit, self.config.seed)
 
     def _count(self, training: Iterable[Sequence[Sequence[int]]]) -> Cooccurrence:
         total: Cooccurrence | None = None
@@ -112,7 +142,7 @@ class BankBuilder:
         answer = plausible_pairs(self.classes, endpoint_of(config), self.replies)
         if answer.problem:
             self.notes.append(f"{answer.problem} All pairs are used instead.")
-            return all_pairs(self.classes)
+            return self._all_pairs()
         return from_sets(self.classes, answer.found)
 
     def _from_llm(self, config: LLMConfig, sets: Sequence[tuple[int, ...]]) -> list[CompoundPrompt]:

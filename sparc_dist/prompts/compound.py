@@ -84,9 +84,25 @@ def from_cooccurrence(
     ]
 
 
-def all_pairs(classes: Sequence[str]) -> list[CompoundPrompt]:
-    """Returns every pair of classes, for data without co-occurrence statistics."""
-    return [pair_prompt(classes, i, j) for i, j in combinations(range(len(classes)), 2)]
+def all_pairs(
+    classes: Sequence[str], per_class: int | None = None, seed: int = 0
+) -> list[CompoundPrompt]:
+    """Returns every pair of classes, for data without co-occurrence statistics.
+
+    per_class: each class is paired with so many others, or one more. They are its neighbours in a
+    circle of all classes in random order, so all classes have the same number of prompts.
+    """
+    count = len(classes)
+    pairs = set(combinations(range(count), 2))
+    if per_class is not None and per_class < count - 1:
+        circle = np.random.default_rng(seed).permutation(count).tolist()
+        steps = range(1, (per_class + 1) // 2 + 1)
+        pairs = {
+            (min(i, j), max(i, j))
+            for place, i in enumerate(circle)
+            for j in (circle[(place + step) % count] for step in steps)
+        }
+    return [pair_prompt(classes, i, j) for i, j in sorted(pairs)]
 
 
 def background_pairs(classes: Sequence[str], background: Sequence[str]) -> list[CompoundPrompt]:

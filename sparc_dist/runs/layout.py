@@ -76,11 +76,16 @@ class UnitLayout:
             yield from (self.scores(shard), self.errors(shard), self.final(shard))
             yield from (self.labels(shard), self.wide_labels(shard))
         yield from (self.state(stage, group) for stage in STAGES for group in range(MOST_GROUPS))
-        yield from (self.fusion, self.decisions)
+        yield from (self.texts, self.fusion, self.decisions)
 
     def state(self, stage: str, group: int) -> str:
         """Returns the URL of the state of a pass for a group of shards, used to resume."""
         return join(self.root, "reduce", stage, f"{group:02d}.npz")
+
+    @property
+    def texts(self) -> str:
+        """The embeddings of its texts, kept for another start and for experiments."""
+        return join(self.root, "texts.parquet")
 
     @property
     def fusion(self) -> str:

@@ -31,6 +31,8 @@ Record = dict[str, Any]
 #: Keys that version 0.1 lacks, and the values with which its runs are resumed as they were.
 ADDED: dict[str, tuple[Any, ...]] = {
     "background": ("auto", "none"),
+    "ensemble": ("simple", "openai"),
+    "pairs_per_class": ("auto", "all"),
     "primary": ("auto", "sparc"),
     "shrinkage": (100, 100.0),
 }

@@ -96,7 +96,7 @@ def test_weights_from_a_checkpoint_file(checkpoint: Path) -> None:
     with torch.inference_mode():
         text = expected.encode_text(tokens, normalize=True)
     np.testing.assert_allclose(backbone.encode_texts(["a cat"]), text, atol=1e-6)
-    assert backbone.weights_sha256() == Backbone(config).weights_sha256()
+    assert backbone.weights_sha256 == Backbone(config).weights_sha256
 
 
 def test_another_architectures_checkpoint_is_an_error(checkpoint: Path) -> None:

@@ -128,7 +128,10 @@ def test_a_run_leaves_what_the_design_says(
     labels_table = pq.read_table(unit / "labels")
     np.testing.assert_allclose(labels_table["probability"], probability.ravel(), atol=1e-5)
     assert labels_table["present"].to_pylist() == present.ravel().tolist()
-    assert set(metrics["stages"]) == {"scoring", *STAGES}
+    assert set(metrics["stages"]) == {"embedding", "scoring", *STAGES}
+    embedding = metrics["stages"].pop("embedding")
+    assert embedding["texts"] == 8 * columns + compounds
+    assert embedding["seconds"] > 0
     for stage in metrics["stages"].values():
         assert stage["seconds"] > 0
         assert stage["images_per_second"] > 0
@@ -307,7 +310,9 @@ def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig
     block = ray.remote(num_cpus=cpus)(lambda: time.sleep(600)).remote()
     try:
         with pytest.raises(UserError, match=r"Loading tiny .* took longer than .* \(2 s\); the cl"):
-            embed_prompts(config.backbones, PromptBank(("cat",), ()), Scorers(1, 0, 1), 2)
+            embed_prompts(
+                [(config.backbones[0], "")], PromptBank(("cat",), ()), Scorers(1, 0, 1), 2
+            )
     finally:
         ray.cancel(block, force=True)
 
@@ -317,7 +322,7 @@ def test_text_embeddings_stay_in_the_object_store(
 ) -> None:
     config = load_config(write_config())
     bank = PromptBank(("cat", "dog"), ())
-    prompts = embed_prompts(config.backbones, bank, Scorers(1, 0, 1), limit=300)
+    prompts = embed_prompts([(config.backbones[0], "")], bank, Scorers(1, 0, 1), limit=300)
     assert isinstance(prompts.texts, ray.ObjectRef)
     texts = ray.get(prompts.texts)["tiny"]
     assert texts.singleton.shape == texts.auxiliary.shape

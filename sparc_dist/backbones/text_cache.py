@@ -1,0 +1,79 @@
+"""The embeddings of texts, kept in the run and per user, so that they are computed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparc_dist import storage
+
+Float32 = NDArray[np.float32]
+
+#: Names the folder, or URL, of what is kept per user; empty: nothing is.
+VARIABLE = "SPARC_CACHE"
+#: The largest number of texts that are kept for a model.
+MOST_TEXTS = 500_000
+
+
+@dataclass(frozen=True)
+class TextCache:
+    """The texts of one model on one kind of device, in Parquet files (text, embedding).
+
+    urls: the files; a text is looked for in all of them and added where it is missing.
+    maker: what embeds them, such as the hash of the weights; files of other makers are not used.
+    """
+
+    urls: Sequence[str]
+    maker: str
+
+    def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Float32]) -> Float32:
+        """Returns the embeddings (n, d) of texts; ``compute`` returns those of new ones."""
+        stored = [self._read(url) for url in self.urls]
+        known = {text: row for part in stored for text, row in part.items()}
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            known |= zip(new, compute(new), strict=True)
+        for url, part in zip(self.urls, stored, strict=True):
+            missing = [text for text in dict.fromkeys(texts) if text not in part]
+            if missing and len(part) + len(missing) <= MOST_TEXTS:
+                self._write(url, part | {text: known[text] for text in missing})
+        return np.array([known[text] for text in texts], dtype=np.float32)
+
+    def _read(self, url: str) -> dict[str, Float32]:
+        """Returns what a file holds; nothing if it is missing, damaged or of another maker."""
+        try:
+            table = storage.read_table(url)
+            if (table.schema.metadata or {}).get(b"maker") != self.maker.encode():
+                return {}
+            rows = np.array(table["embedding"].to_pylist(), dtype=np.float32)
+            return dict(zip(table["text"].to_pylist(), rows, strict=True))
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            return {}
+
+    def _write(self, url: str, rows: dict[str, Float32]) -> None:
+        schema = pa.schema(
+            [("text", pa.string()), ("embedding", pa.list_(pa.float32()))],
+            metadata={"maker": self.maker},
+        )
+        columns = [list(rows), [row.tolist() for row in rows.values()]]
+        try:
+            storage.write_table(url, pa.table([*map(pa.array, columns)], schema=schema))
+        except OSError:
+            return  # a place that cannot be written costs time later, and no result
+
+
+def user_file(model: str, weights_sha256: str) -> list[str]:
+    """Returns the file of this user's cache for a model; none if the cache is turned off."""
+    folder = os.environ.get(VARIABLE)
+    if folder is None:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = os.path.join(base, "sparc_dist")
+    if not folder:
+        return []
+    name = f"{model.replace('/', '_')}-{weights_sha256[:16]}.parquet"
+    return [storage.join(folder, "texts", name)]
