@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sparc_dist.backbones.checkpoints import check_model
 from sparc_dist.backbones.cost import Cost
-from sparc_dist.backbones.text_tower import ignores_padding, shortened
+from sparc_dist.backbones.text_tower import ignores_padding
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError, one_line
@@ -63,17 +63,22 @@ def _cost(name: str, image_size: int | None) -> Cost:
     with torch.inference_mode(), counter, _PeakMemory() as memory:
         embedding = model.encode_image(torch.empty(1, 3, side, side, device="meta"))
     gflop = counter.get_total_flops() / 1e9
-    return Cost(side, gflop, parameters, memory.peak, embedding.shape[1], _text_gflop(model))
+    return Cost(
+        side, gflop, parameters, memory.peak, embedding.shape[1], _text_gflop(model, parameters)
+    )
 
 
-def _text_gflop(model: Any) -> float:
-    """Returns the cost of a text: of its tokens alone where padding is not computed."""
-    tokens = torch.zeros(1, model.context_length, dtype=torch.long, device="meta")
-    tokens = tokens[:, : TOKENS if ignores_padding(model) else None]
-    counter = FlopCounterMode(display=False)
-    with torch.inference_mode(), counter, shortened(model, tokens.shape[1]):
-        model.encode_text(tokens)
-    return float(counter.get_total_flops() / 1e9)
+def _text_gflop(model: Any, parameters: int) -> float:
+    """Returns the cost of a text: two operations per weight and token, of which few are padding.
+
+    parameters: of both towers; a tower from the hub counts with its embeddings of tokens.
+    """
+    names = ("token_embedding", "text.token_embedding")
+    modules = dict(model.named_modules())
+    embeddings = sum(_parameters(modules[name]) for name in names if name in modules)
+    weights = parameters - _parameters(model.visual) - embeddings
+    tokens = TOKENS if ignores_padding(model) else model.context_length
+    return 2 * weights * tokens / 1e9
 
 
 def _on_meta(name: str, image_size: int | None) -> tuple[Any, int]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparc_dist.config import ResourcesConfig
+from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.planning import Capacity
 
 if TYPE_CHECKING:
@@ -110,14 +111,23 @@ def executor(resources: ResourcesConfig, small: bool = False) -> Iterator[Execut
         with in_process(resources) as light, using(light):
             yield light
     else:
-        from sparc_dist.pipeline.environment import configure_ray
+        with ExitStack() as stack:
+            with heartbeat("joining Ray" if joins_ray() else "starting Ray"):
+                started = _on_ray(resources, stack)
+            with using(started):
+                yield started
 
-        configure_ray()
-        from sparc_dist.pipeline.cluster import cluster
-        from sparc_dist.pipeline.on_ray import OnRay
 
-        with cluster(resources), using(OnRay()) as own:
-            yield own
+def _on_ray(resources: ResourcesConfig, stack: ExitStack) -> Executor:
+    """Starts or joins a Ray that the stack ends."""
+    from sparc_dist.pipeline.environment import configure_ray
+
+    configure_ray()
+    from sparc_dist.pipeline.cluster import cluster
+    from sparc_dist.pipeline.on_ray import OnRay
+
+    stack.enter_context(cluster(resources))
+    return OnRay()
 
 
 def submit(work: Callable[..., Any], *arguments: Any, returns: int = 1, cpus: float = 1) -> Any:

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from threadpoolctl import threadpool_limits
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.executor import Needs, Tags
 from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.planning import Capacity, this_machine
 
 
@@ -91,7 +91,9 @@ class InProcess:
     @contextmanager
     def workers(self, resources: ResourcesConfig) -> Iterator[Capacity]:
         """Provides what this machine has."""
-        yield self.capacity()
+        with heartbeat("starting"):
+            machine = self.capacity()
+        yield machine
 
     def count(self, name: str, value: float, tags: Tags) -> None:
         """Publishes nothing: the lines of progress say all."""
@@ -100,6 +102,8 @@ class InProcess:
 @contextmanager
 def in_process(resources: ResourcesConfig) -> Iterator[InProcess]:
     """Provides the executor. As on Ray, a sum has one BLAS thread, so it has the same bits."""
+    from threadpoolctl import threadpool_limits  # sets a variable when it is imported
+
     with threadpool_limits(1, "blas"):
         yield InProcess(resources.cpus)
 

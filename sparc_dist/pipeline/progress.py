@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TextIO
@@ -48,24 +48,34 @@ class Progress:
 
 
 @contextmanager
-def heartbeat(text: str, every: float = 5.0, to: TextIO | None = None) -> Iterator[None]:
-    """Prints what is being done at once, and again every few seconds until it is done."""
-    start, done = time.monotonic(), Event()
+def repeated(work: Callable[[], None], every: float) -> Iterator[None]:
+    """Calls ``work`` every few seconds, in a thread, until the block ends."""
+    done = Event()
 
-    def beat() -> None:
+    def repeat() -> None:
         while not done.wait(every):
-            print(
-                f"{text} … {_duration(time.monotonic() - start)}", file=to or sys.stderr, flush=True
-            )
+            work()
 
-    print(f"{text} …", file=to or sys.stderr, flush=True)
-    thread = Thread(target=beat, daemon=True)
+    thread = Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
         done.set()
         thread.join()
+
+
+@contextmanager
+def heartbeat(text: str, every: float = 5.0, to: TextIO | None = None) -> Iterator[None]:
+    """Prints what is being done at once, and again every few seconds until it is done."""
+    start = time.monotonic()
+
+    def say(more: str = "") -> None:
+        print(f"{text} …{more}", file=to or sys.stderr, flush=True)
+
+    say()
+    with repeated(lambda: say(f" {_duration(time.monotonic() - start)}"), every):
+        yield
 
 
 def _duration(seconds: float) -> str:

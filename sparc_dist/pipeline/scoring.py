@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import embed_prompts
 from sparc_dist.pipeline.map_phase import MapPhase
+from sparc_dist.pipeline.progress import repeated
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import BackboneGroup
@@ -80,11 +81,13 @@ def _run(
         for shard in todo[name]:
             rows[shard].append(name)
     failures: dict[str, str] = {}
-    for row in phase.run(dict(sorted(rows.items())), group.scorers, group.decoders, limit):
-        for name in row.done:
-            units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
-            units[name].stages.errors(row.errors)
-        failures = {**row.failures, **failures}
-        if len(failures) == len(units):
-            break
+    first = next(iter(units.values())).stages  # one line says for all that work goes on
+    with repeated(first.tick, 1.0):
+        for row in phase.run(dict(sorted(rows.items())), group.scorers, group.decoders, limit):
+            for name in row.done:
+                units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
+                units[name].stages.errors(row.errors)
+            failures = {**row.failures, **failures}
+            if len(failures) == len(units):
+                break
     return failures

@@ -46,6 +46,11 @@ class Stages:
         if self.seconds[stage] > 0:
             current().count("images_per_second", self.worked[stage] / self.seconds[stage], tags)
 
+    def tick(self) -> None:
+        """Prints the progress again if nothing was printed for some time."""
+        if self._progress is not None:
+            self._progress.tick()
+
     def texts(self, count: int, seconds: float) -> None:
         """Notes how long the texts took."""
         self.embedding = {"texts": count, "seconds": round(seconds, 3)}

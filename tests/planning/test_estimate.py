@@ -113,3 +113,17 @@ def test_the_plan_command(
     assert main(["plan", path]) == 0
     output = capsys.readouterr().out
     assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in output
+
+
+def test_texts_are_part_of_the_plan() -> None:
+    capacity = Capacity(cpus=8, gpus=0, memory=8 * GB, object_store=GB)
+    costs = (replace(SMALL, text_gflop=0.5), replace(LARGE, text_gflop=1.5))
+    texts = replace(SIZE, images=4, texts=1000)
+    both = replace(group(Scorers(2, 0, 2), 8), costs=costs)
+    found = estimate(both, texts, capacity, SPEEDS)
+    # Two scorers with two threads of 10 GFLOP/s: the larger backbone takes longest.
+    assert found.text_seconds == pytest.approx(1000 * 1.5 / 20)
+    assert found.hours * 3600 == pytest.approx(found.text_seconds + 4 / found.images_per_second)
+    alone = estimate(replace(both, scorers=Scorers(1, 0, 2)), texts, capacity, SPEEDS)
+    assert alone.text_seconds == pytest.approx(1000 * 2 / 20)
+    assert "texts 1.25 min" in estimate_text([found], capacity)

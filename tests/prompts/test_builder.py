@@ -120,3 +120,45 @@ def test_a_summary_names_the_classes_with_few_prompts(tmp_path: Path) -> None:
     assert "compound   5: 5 pair" in text
     assert "per class  min 0, median 5, max 5" in text
     assert text.endswith("fewer than 4: dog (0)")
+
+
+def many(count: int, **prompts: Any) -> DatasetConfig:
+    names = [f"thing {index}" for index in range(count)]
+    return DatasetConfig.model_validate(
+        {"name": "d", "images": "i.csv", "classes": names, "prompts": prompts, "background": "none"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "prompts", "expected"),
+    [
+        (40, {}, 40 * 39 // 2),
+        (41, {}, 41 * 15),
+        (41, {"pairs_per_class": "all"}, 41 * 40 // 2),
+        (41, {"pairs_per_class": 4}, 41 * 2),
+        (10, {"pairs_per_class": 4}, 10 * 2),
+    ],
+)
+def test_all_pairs_of_many_classes_are_limited(
+    tmp_path: Path, count: int, prompts: dict[str, Any], expected: int
+) -> None:
+    bank, _ = dataset_bank(many(count, **prompts), DatasetLayout(str(tmp_path)), ())
+    assert len(bank.compound) == expected
+
+
+def test_rank_statistics_that_would_not_fit_are_refused(tmp_path: Path) -> None:
+    config, layout = many(2000, pairs_per_class="all"), DatasetLayout(str(tmp_path))
+    with pytest.raises(UserError, match=r"need 64 GB of rank statistics.*pairs_per_class: 30"):
+        dataset_bank(config, layout, ())
+    assert len(dataset_bank(many(2000), layout, ())[0].compound) == 30_000
+
+
+def test_the_ensemble_is_kept_in_the_table_and_changes_the_hash(tmp_path: Path) -> None:
+    bank, _ = dataset_bank(many(2), DatasetLayout(str(tmp_path)), ())
+    assert bank.ensemble == "simple"
+    assert bank.texts == 2 * 8 + 1
+    assert PromptBank.from_table(bank.to_table()) == bank
+    paper = PromptBank(bank.classes, bank.compound)
+    assert paper.ensemble == "openai"
+    assert paper.sha256 != bank.sha256
+    assert PromptBank.from_table(paper.to_table()) == paper

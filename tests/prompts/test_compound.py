@@ -84,3 +84,18 @@ def test_coco_train_labels(direction: Direction, pairs: int) -> None:
     seen = Cooccurrence.of([list(map(int, line.split()[1:])) for line in lines], 80)
     prompts = from_cooccurrence([str(i) for i in range(80)], seen, direction=direction)
     assert sum(prompt.origin == "pair" for prompt in prompts) == pairs
+
+
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 9))
+def test_every_class_has_the_same_number_of_random_pairs(n: int, k: int, seed: int) -> None:
+    classes = [f"class {index}" for index in range(n)]
+    prompts = all_pairs(classes, k, seed)
+    assert len({prompt.class_ids for prompt in prompts}) == len(prompts)
+    counts = [sum(i in prompt.class_ids for prompt in prompts) for i in range(n)]
+    assert set(counts) <= {min(k + k % 2, n - 1)}
+    assert prompts == all_pairs(classes, k, seed)
+
+
+def test_another_seed_pairs_other_classes() -> None:
+    classes = [f"class {index}" for index in range(50)]
+    assert all_pairs(classes, 10, 0) != all_pairs(classes, 10, 1)

@@ -1,0 +1,136 @@
+"""Small work without Ray: the same bytes as on Ray, and no Ray."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparc_dist.config import ResourcesConfig
+from sparc_dist.pipeline.executor import Needs, get, joins_ray, submit, using
+from sparc_dist.pipeline.in_process import InProcess
+from sparc_dist.pipeline.small import SMALL, is_small
+from tests.support.command import sparc_dist
+from tests.support.running import go
+
+WriteConfig = Callable[..., str]
+
+#: What a unit's results are; its stages and recovery describe how a run went.
+RESULTS = ("scores", "errors", "final", "labels", "labels-wide", "fusion.json", "decisions.json")
+
+
+def contents(unit: Path) -> dict[str, bytes]:
+    files = (path for name in RESULTS for path in [unit / name, *(unit / name).rglob("*")])
+    return {str(path.relative_to(unit)): path.read_bytes() for path in files if path.is_file()}
+
+
+def facts(unit: Path) -> dict[str, object]:
+    metrics: dict[str, object] = json.loads((unit / "metrics.json").read_text())
+    return {key: value for key, value in metrics.items() if key not in ("stages", "recovery")}
+
+
+@pytest.fixture
+def light() -> Iterator[InProcess]:
+    with using(InProcess()) as executor:
+        assert isinstance(executor, InProcess)
+        yield executor
+
+
+@pytest.mark.slow
+def test_in_process_and_on_ray_have_the_same_bytes(
+    original: Path, tmp_path: Path, light: InProcess
+) -> None:
+    shutil.copytree(original, tmp_path / "light", ignore=shutil.ignore_patterns("run"))
+    assert not go(tmp_path / "light").failures
+    ours, rays = (folder / "run" / "scenes" / "tiny" for folder in (tmp_path / "light", original))
+    assert contents(ours) == contents(rays)
+    assert facts(ours) == facts(rays)
+    # What Ray began, this process ends, from any point.
+    shutil.copytree(original, tmp_path / "resumed")
+    unit = tmp_path / "resumed" / "run" / "scenes" / "tiny"
+    (unit / "metrics.json").unlink()
+    (unit / "done" / "00001.json").unlink()
+    shutil.rmtree(unit / "reduce")
+    (unit / "final" / "00002.parquet").unlink()
+    assert not go(tmp_path / "resumed").failures
+    assert contents(unit) == contents(rays)
+
+
+def test_a_small_run_does_not_import_ray(tmp_path: Path, scenes: Path) -> None:
+    code = (
+        "import sys; from sparc_dist.cli import main; code = main(sys.argv[1:]); "
+        "sys.exit(code if 'ray' not in sys.modules else 99)"
+    )
+    options = ["--classes", "cat,pizza", "--model", "sparc-tiny", "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "label", str(scenes), *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "labels.csv").exists()
+
+
+def test_unreadable_images_and_a_wrong_model_in_process(
+    tmp_path: Path, write_config: WriteConfig, scenes: Path
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for path in sorted(scenes.iterdir())[:5]:
+        shutil.copy(path, photos)
+    (photos / "broken.jpg").write_bytes(b"no")
+    config = write_config({"images": str(photos)}, max_error_share=0.5)
+    done = sparc_dist("run", config)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 6 images could not be read" in done.stdout
+
+
+def test_work_is_done_once_and_when_it_is_wanted(light: InProcess) -> None:
+    calls: list[int] = []
+
+    def work(number: int, other: int = 0) -> tuple[int, int]:
+        calls.append(number)
+        return number + other, number - other
+
+    first, second = submit(work, 5, 2, returns=2)
+    assert calls == []
+    summed = submit(lambda a, b: a + b, first, second)
+    assert get(summed, 1, "A sum") == 10
+    assert get(first, 1, "A part") == 7
+    assert calls == [5]
+    assert list(light.finished([summed, first], 1, "Two")) == [summed, first]
+    failing = light.submit(lambda: 1 // 0, (), Needs())
+    with pytest.raises(ZeroDivisionError):
+        get(failing, 1, "A failure")
+
+
+@pytest.mark.parametrize(
+    ("resources", "sizes", "small"),
+    [
+        ({}, [3], True),
+        ({"cpus": 2}, [SMALL], True),
+        ({"cpus": 2}, [SMALL + 1], False),
+        ({"cpus": 64}, [SMALL], False),
+        ({"cpus": 64}, [100], True),
+        ({}, [3, 3], False),
+        ({"executor": "ray"}, [3], False),
+        ({"executor": "process"}, [10**6, 10**6], True),
+    ],
+)
+def test_what_is_small(
+    monkeypatch: pytest.MonkeyPatch, resources: dict[str, object], sizes: list[int], small: bool
+) -> None:
+    monkeypatch.setattr("sparc_dist.pipeline.small.joins_ray", lambda: False)
+    assert is_small(ResourcesConfig.model_validate(resources), sizes) == small
+
+
+def test_a_named_ray_is_always_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert joins_ray()
+    assert not is_small(ResourcesConfig(), [3])
