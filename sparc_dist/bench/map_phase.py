@@ -30,6 +30,7 @@ from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import Provenance, RunLayout
+from sparc_dist.runs.shards import ClassNames
 
 LIMIT = 3600.0  # seconds without one finished shard
 PHOTOS = 128  # distinct ones; more images repeat them
@@ -109,7 +110,7 @@ def _phase(
     cost = cost_of(backbone)
     counts = (sizes.classes, sizes.classes, sizes.compounds)
     texts = TextEmbeddings(*(_random_directions(count, cost.width) for count in counts))
-    target = Target(data.unit(backbone.name), Provenance("", "", "", "cpu"))
+    target = Target(data.unit(backbone.name), Provenance("", "", "", "cpu"), ClassNames(()))
     return MapPhase(
         data,
         (backbone,),

@@ -86,7 +86,7 @@ def _store(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
         part = scores[start : start + SHARD]
         ids = [str(index) for index in range(start, start + len(part))]
         embedding = np.zeros((len(part), 1), dtype=np.float32)
-        table = scores_table(ids, part, embedding)
+        table = scores_table(ids, part, embedding, bank.names)
         write_shard(unit, shard, table, [], Provenance("", bank.sha256, "", "cpu")).write(unit)
         sizes.append(len(part))
     shards = UnitShards(data, unit, len(bank.classes), len(bank.compound))

@@ -44,7 +44,7 @@ def fuse(
     fusions = fit_fusions(slices(matrices.scores), bank.mentions, count, method)
     final = _concatenated([fusions.final(part) for part in slices(matrices.scores)()])
     write_fusions(storage.join(out, "fusion.json"), fusions, bank.columns, bank.sha256)
-    table = final_table(pa.array(matrices.ids, pa.string()), final)
+    table = final_table(pa.array(matrices.ids, pa.string()), final, bank.names)
     storage.write_table(storage.join(out, "final.parquet"), table)
     known = np.full(len(final), matrices.labels is not None)
     labels = np.zeros(final.duo.shape, dtype=bool) if matrices.labels is None else matrices.labels

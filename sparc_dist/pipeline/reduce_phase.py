@@ -34,7 +34,7 @@ from sparc_dist.runs import STAGES, UnitShards, reduce_checkpoints
 from sparc_dist.runs.decisions_file import write_decisions
 from sparc_dist.runs.fusion_file import write_fusions
 from sparc_dist.runs.labels import long_table, wide_table
-from sparc_dist.runs.shards import final_table
+from sparc_dist.runs.shards import ClassNames, final_table
 
 #: Part of every key: states of another version are not resumed from.
 STATES = 2
@@ -75,7 +75,7 @@ class ReducePhase:
 
     def score(self, fusions: Any, watch: Watch) -> Any:
         """Pass 3: writes final scores; returns a reference to their statistics."""
-        return self._merged(FINAL, watch, fusions)
+        return self._merged(FINAL, watch, fusions, self.bank.names)
 
     def decide(self, statistics: Any, watch: Watch) -> tuple[Any, Any]:
         """Pass 4: fits and saves decisions; returns references to them and to its statistics."""
@@ -166,13 +166,14 @@ def _fit(
 
 
 def _final_scores(
-    shards: UnitShards, group: ShardGroup, fusions: Fusions
+    shards: UnitShards, group: ShardGroup, fusions: Fusions, names: ClassNames
 ) -> tuple[FinalStatistics, list[str]]:
     states, hashes = [], []
     for shard in group.shards:
         ids, scores = shards.scores(shard)
         final = fusions.final(scores)
-        hashes.append(storage.write_table(shards.unit.final(shard), final_table(ids, final)))
+        table = final_table(ids, final, names)
+        hashes.append(storage.write_table(shards.unit.final(shard), table))
         states.append(FinalStatistics.of(final, *shards.labels(shard, ids.to_pylist())))
     return total(states), hashes
 

@@ -36,7 +36,8 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
         name = unit.backbone.name
         if name not in failures:
             try:
-                targets[name] = Target(unit.layout, unit.provenance(prompts.loaded[name]))
+                scoring = unit.provenance(prompts.loaded[name])
+                targets[name] = Target(unit.layout, scoring, data.bank.names)
             except UserError as error:
                 failures[name] = str(error)
     ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}

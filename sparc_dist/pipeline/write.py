@@ -14,7 +14,7 @@ from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.runs import Provenance, UnitLayout
-from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
 from sparc_dist.storage import retries
 
 FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
@@ -22,10 +22,11 @@ FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 
 @dataclass(frozen=True)
 class Target:
-    """Where a unit's scores go, and what they were made with."""
+    """Where a unit's scores go, what they were made with, and the names of their columns."""
 
     unit: UnitLayout
     scoring: Provenance
+    names: ClassNames
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class WriteShard:
             np.frombuffer(content, dtype=np.float32).reshape(len(ids), width)
             for content, width in zip(result["matrices"], result["widths"], strict=True)
         )
-        table = scores_table(ids, Scores(singleton, auxiliary, compound), embedding)
+        scores = Scores(singleton, auxiliary, compound)
+        table = scores_table(ids, scores, embedding, target.names)
         marker = write_shard(target.unit, row["shard"], table, row["errors"], target.scoring)
         replace(
             marker,

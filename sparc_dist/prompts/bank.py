@@ -13,6 +13,7 @@ import pyarrow as pa
 from sparc_dist.core import Mentions, mentions_of
 from sparc_dist.prompts.compound import CompoundPrompt
 from sparc_dist.prompts.matching import ClassMatcher
+from sparc_dist.runs.shards import ClassNames
 
 SCHEMA = pa.schema(
     [
@@ -56,6 +57,11 @@ class PromptBank:
     def texts(self) -> int:
         """The number of texts to embed: templates, names and compound prompts."""
         return (TEMPLATES[self.ensemble] + 1) * len(self.columns) + len(self.compound)
+
+    @property
+    def names(self) -> ClassNames:
+        """The names of the columns, as tables of scores keep them."""
+        return ClassNames(self.classes, self.background)
 
     @property
     def mentions(self) -> Mentions:

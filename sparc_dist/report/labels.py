@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparc_dist import storage
-from sparc_dist.runs.finished_unit import FinishedUnit
-from sparc_dist.runs.shards import matrix
+from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
 
 COLUMNS = ("image_id", "class", "probability", "present", "score", "rank")
 
@@ -48,29 +47,18 @@ class ImageLabels:
 
 def image_labels(unit: FinishedUnit) -> Iterator[ImageLabels]:
     """Yields the labels of each image of a unit."""
-    for shard in range(len(unit.sizes)):
-        yield from _shard_labels(unit, shard)
+    for shard in unit.labels():
+        for row, image_id in enumerate(shard.ids):
+            order = np.argsort(-shard.scores[row], kind="stable").tolist()
+            yield ImageLabels(
+                image_id, [_class_label(shard, row, i, unit.classes[i]) for i in order]
+            )
 
 
-def _shard_labels(finished: FinishedUnit, shard: int) -> Iterator[ImageLabels]:
-    unit, classes, primary = finished.unit, finished.classes, finished.primary
-    final = storage.read_table(unit.final(shard), ["image_id", primary])
-    labels = storage.read_table(unit.labels(shard), ["probability", "present"])
-    scores = matrix(final[primary], len(classes))
-    shape = scores.shape
-    probability = np.array(labels["probability"].to_pylist(), dtype=object).reshape(shape)
-    present = labels["present"].to_numpy().reshape(shape)
-    for row, image_id in enumerate(final["image_id"].to_pylist()):
-        order = np.argsort(-scores[row], kind="stable")
-        yield ImageLabels(
-            image_id,
-            [
-                ClassLabel(
-                    classes[i], probability[row, i], bool(present[row, i]), float(scores[row, i])
-                )
-                for i in order
-            ],
-        )
+def _class_label(shard: ShardLabels, row: int, index: int, name: str) -> ClassLabel:
+    probability, score = shard.probability[row, index], float(shard.scores[row, index])
+    known = None if np.isnan(probability) else float(probability)
+    return ClassLabel(name, known, bool(shard.present[row, index]), score)
 
 
 def is_ours(url: str) -> bool:

@@ -8,6 +8,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparc_dist import storage
 from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics
 from sparc_dist.errors import UserError
@@ -16,7 +19,21 @@ from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.record import read_record
 from sparc_dist.runs.results import UnitKey
-from sparc_dist.runs.shards import UnitShards
+from sparc_dist.runs.shards import UnitShards, matrix
+
+
+@dataclass(frozen=True)
+class ShardLabels:
+    """The labels of a shard's n scored images. probability, present, scores: (n, N).
+
+    probability: NaN for a class whose scores do not vary. scores: of the method that decides.
+    """
+
+    ids: list[str]
+    uris: list[str]
+    probability: NDArray[np.float32]
+    present: NDArray[np.bool_]
+    scores: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,21 @@ class FinishedUnit:
         if not self.reader.has_final(shard, sha256):
             raise self._incomplete(self.unit.final(shard))
         return self.reader.final(shard, sha256)
+
+    def labels(self) -> Iterator[ShardLabels]:
+        """Yields the labels of each shard; holds one shard at a time."""
+        for shard in range(len(self.sizes)):
+            final = storage.read_table(self.unit.final(shard), ["image_id", self.primary])
+            labels = storage.read_table(self.unit.labels(shard), ["probability", "present"])
+            scores = matrix(final[self.primary], len(self.classes))
+            ids, uris = final["image_id"].to_pylist(), self.uris(shard)
+            yield ShardLabels(
+                ids,
+                [uris[image_id] for image_id in ids],
+                labels["probability"].to_numpy().reshape(scores.shape),
+                labels["present"].to_numpy().reshape(scores.shape),
+                scores,
+            )
 
     def ids(self, shard: int) -> list[str]:
         """Returns the ids of a shard's images, unreadable ones included."""

@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparc_dist.core import Floats
-
-#: The columns of a wide table that are not classes.
-OWN_COLUMNS = ("image_id", "present")
-
 
 def long_table(
-    ids: Sequence[str], classes: Sequence[str], probability: Floats, present: NDArray[np.bool_]
+    ids: Sequence[str],
+    classes: Sequence[str],
+    probability: NDArray[np.floating],
+    present: NDArray[np.bool_],
 ) -> pa.Table:
     """Returns one row per image and class. probability, present: (n, N)."""
     count = len(classes)
@@ -25,30 +23,32 @@ def long_table(
         {
             "image_id": pa.array(np.repeat(np.array(ids, dtype=object), count), pa.string()),
             "class": names.cast(pa.string()),
-            "probability": _float32(probability.ravel()),
+            "probability": float32_column(probability.ravel()),
             "present": pa.array(present.ravel()),
         }
     )
 
 
 def wide_table(
-    ids: Sequence[str], classes: Sequence[str], probability: Floats, present: NDArray[np.bool_]
+    ids: Sequence[str],
+    classes: Sequence[str],
+    probability: NDArray[np.floating],
+    present: NDArray[np.bool_],
+    uris: Sequence[str] | None = None,
 ) -> pa.Table:
     """Returns one row per image: the classes that are present, and a probability per class.
 
-    A class with the name of another column gets "(class)" behind it.
+    A class with the name of another column gets "(class)" behind it. uris: one more column.
     """
-    taken = {*OWN_COLUMNS, *classes}
-    names = [_free(name, taken) if name in OWN_COLUMNS else name for name in classes]
     found = [[classes[index] for index in np.flatnonzero(row).tolist()] for row in present]
+    own = {"image_id": pa.array(ids, pa.string())}
+    if uris is not None:
+        own["uri"] = pa.array(uris, pa.string())
+    own["present"] = pa.array(found, pa.list_(pa.string()))
+    taken = {*own, *classes}
+    names = [_free(name, taken) if name in own else name for name in classes]
     columns = zip(names, probability.T, strict=True)
-    return pa.table(
-        {
-            "image_id": pa.array(ids, pa.string()),
-            "present": pa.array(found, pa.list_(pa.string())),
-            **{name: _float32(column) for name, column in columns},
-        }
-    )
+    return pa.table({**own, **{name: float32_column(values) for name, values in columns}})
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -57,6 +57,6 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _float32(values: Floats) -> pa.Array:
+def float32_column(values: NDArray[np.floating]) -> pa.Array:
     """Returns probabilities; null where a class has none."""
     return pa.array(values.astype(np.float32), mask=np.isnan(values))

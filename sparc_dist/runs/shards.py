@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -49,17 +50,31 @@ def matrix(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
     return values.reshape(len(column), width)
 
 
-def scores_table(ids: Sequence[str], scores: Scores, embedding: NDArray[np.float32]) -> pa.Table:
+@dataclass(frozen=True)
+class ClassNames:
+    """What the columns of scores are: classes, then background classes."""
+
+    classes: Sequence[str]
+    background: Sequence[str] = ()
+
+    def metadata(self) -> dict[str, str]:
+        """Returns the metadata of a table's schema: two JSON lists."""
+        names = {"classes": self.classes, "background": self.background}
+        return {key: json.dumps(list(value), ensure_ascii=False) for key, value in names.items()}
+
+
+def scores_table(
+    ids: Sequence[str], scores: Scores, embedding: NDArray[np.float32], names: ClassNames
+) -> pa.Table:
     """Returns a shard's scores and embeddings, one row per image."""
-    return pa.table(
-        {
-            "image_id": pa.array(ids, pa.string()),
-            "singleton": list_column(scores.singleton),
-            "auxiliary": list_column(scores.auxiliary),
-            "compound": list_column(scores.compound),
-            "embedding": list_column(embedding),
-        }
-    )
+    columns = {
+        "image_id": pa.array(ids, pa.string()),
+        "singleton": list_column(scores.singleton),
+        "auxiliary": list_column(scores.auxiliary),
+        "compound": list_column(scores.compound),
+        "embedding": list_column(embedding),
+    }
+    return pa.table(columns, metadata=names.metadata())
 
 
 def write_shard(
@@ -76,10 +91,10 @@ def write_shard(
     return Marker(shard, len(table), len(errors), reasons, hashes, by)
 
 
-def final_table(ids: pa.ChunkedArray, final: FinalScores) -> pa.Table:
+def final_table(ids: pa.ChunkedArray, final: FinalScores, names: ClassNames) -> pa.Table:
     """Returns a shard's final scores, one row per image."""
     lists = {field.name: list_column(getattr(final, field.name)) for field in fields(final)}
-    return pa.table({"image_id": ids, **lists})
+    return pa.table({"image_id": ids, **lists}, metadata=names.metadata())
 
 
 @dataclass(frozen=True)

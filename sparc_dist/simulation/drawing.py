@@ -17,7 +17,7 @@ from sparc_dist.pipeline.prepare import Prepared, prepare
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Provenance, Results, RunLayout, UnitShards
-from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
 from sparc_dist.simulation.inputs import Settings
 from sparc_dist.simulation.model import ScoreModel
 from sparc_dist.storage import retries
@@ -56,6 +56,7 @@ class Drawing:
     shards: UnitShards
     model: ScoreModel
     scoring: Provenance
+    names: ClassNames
 
     @classmethod
     def from_prepared(cls, data: Prepared, backbone: str, settings: Settings) -> Drawing:
@@ -66,6 +67,7 @@ class Drawing:
             UnitShards(data.layout, data.layout.unit(backbone), count, len(mentioned)),
             ScoreModel(settings.noise, settings.seed, count, mentioned),
             Provenance(settings.sha256, bank.sha256, data.images_sha256, "simulated"),
+            bank.names,
         )
 
     def done(self, shard: int) -> bool:
@@ -80,7 +82,8 @@ class Drawing:
         rows = storage.read_row_group(self.shards.dataset.images, shard, ["image_id"])
         ids = rows["image_id"].to_pylist()
         scores = self.model.scores(shard, self.shards.labels(shard, ids)[1])
-        table = scores_table(ids, scores, np.zeros((len(ids), 0), dtype=np.float32))
+        embedding = np.zeros((len(ids), 0), dtype=np.float32)
+        table = scores_table(ids, scores, embedding, self.names)
         marker = write_shard(self.shards.unit, shard, table, [], self.scoring)
         replace(marker, retries=retries() - before).write(self.shards.unit)
 

@@ -34,6 +34,11 @@ def is_folder(url: str) -> bool:
     return with_retries(url, "listing", lambda fs, path: bool(fs.isdir(path)))
 
 
+def exists(url: str) -> bool:
+    """Whether there is a file or folder."""
+    return with_retries(url, "reading", lambda fs, path: bool(fs.exists(path)))
+
+
 def files_below(url: str) -> Iterator[str]:
     """Yields the URLs of all files below a folder, by name; holds one folder's names at a time."""
     if is_chain(url):

@@ -47,7 +47,7 @@ def phase_of(matrices: Matrices, folder: Path, method: Method, cuts: list[int]) 
         part: Scores = matrices.scores[start:stop]
         embedding = np.zeros((len(part), 1), dtype=np.float32)
         ids = list(matrices.ids[start:stop])
-        table = scores_table(ids, part, embedding)
+        table = scores_table(ids, part, embedding, matrices.bank.names)
         by = Provenance("", matrices.bank.sha256, "", "cpu")
         write_shard(unit, shard, table, [], by).write(unit)
         sizes.append(len(part))

@@ -1,0 +1,58 @@
+"""sparc-dist export."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.cli.options import absolute_url, add_unit, new_command, run_root
+from sparc_dist.errors import UserError
+
+#: Each format and what it writes.
+FORMATS = {
+    "csv": "a row per image, a column per class",
+    "csv-long": "a row per image and class",
+    "parquet": "a row per image, a column per class",
+    "parquet-long": "a row per image and class",
+    "fiftyone": "JSON for fiftyone.Dataset.from_json",
+    "label-studio": "JSON tasks with predictions, to import into Label Studio",
+    "label-studio-config": "the XML labelling config that these tasks fit",
+    "hf": 'Parquet for datasets.load_dataset("parquet", data_files=…)',
+}
+LINES = "\n".join(f"  {name:<20} {text}" for name, text in FORMATS.items())
+
+TEXT = f"""\
+Writes the labels of a finished unit to one file: which classes each image contains, with their
+probabilities. Images that could not be read are left out. The formats are:
+
+{LINES}
+
+examples:
+  sparc-dist export runs/pets --format csv --out pets.csv
+  sparc-dist export runs/pets --format hf --out s3://my-bucket/pets.parquet --overwrite
+"""
+
+
+def add_parser(group: Any) -> None:
+    """Adds the command."""
+    summary = "write the labels of a run for another tool"
+    parser = new_command(group, "export", export, summary, TEXT)
+    add_unit(parser)
+    parser.add_argument("--format", required=True, metavar="F", choices=FORMATS, help="see above")
+    parser.add_argument("--out", required=True, metavar="FILE", help="a file or a URL")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+
+
+def export(options: Namespace) -> int:
+    """Writes the labels of a unit."""
+    out = absolute_url("--out", options.out)
+    if not options.overwrite and storage.exists(out):
+        raise UserError(f"--out {options.out} exists; choose another name, or add --overwrite.")
+    from sparc_dist.report.export import FORMATS as WRITERS
+    from sparc_dist.runs.finished_unit import open_unit
+
+    unit = open_unit(run_root(options.run), options.dataset, options.backbone)
+    WRITERS[options.format](unit, out)
+    print(f"Wrote {options.out} ({options.format}, {unit.metrics['images']} images)")
+    return 0
