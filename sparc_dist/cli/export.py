@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.cli.options import absolute_url, add_unit, new_command, run_root
+from sparc_dist.cli.options import add_unit, new_command, run_root
 from sparc_dist.errors import UserError
 
 #: Each format and what it writes.
@@ -46,13 +46,15 @@ def add_parser(group: Any) -> None:
 
 def export(options: Namespace) -> int:
     """Writes the labels of a unit."""
-    out = absolute_url("--out", options.out)
-    if not options.overwrite and storage.exists(out):
-        raise UserError(f"--out {options.out} exists; choose another name, or add --overwrite.")
     from sparc_dist.report.export import FORMATS as WRITERS
     from sparc_dist.runs.finished_unit import open_unit
 
+    out = options.out
+    if storage.without_secrets(out) != out:
+        raise UserError("--out contains a key; leave it out and set it in the environment.")
+    if not options.overwrite and storage.exists(out):
+        raise UserError(f"--out {out} exists; choose another name, or add --overwrite.")
     unit = open_unit(run_root(options.run), options.dataset, options.backbone)
     WRITERS[options.format](unit, out)
-    print(f"Wrote {options.out} ({options.format}, {unit.metrics['images']} images)")
+    print(f"Wrote {out} ({options.format}, {unit.metrics['images']} images)")
     return 0

@@ -1,4 +1,4 @@
-"""The report: tables in Markdown and CSV, an HTML page, example pictures, a list of labels.
+"""The report: tables in Markdown and CSV, an HTML page, example pictures, labels (``export``).
 
 Belongs here: turning the files of a run into something people read. Does not: computing metrics
 (``pipeline``). Needs no Ray. Uses: ``runs``, ``prompts``, ``images``, ``storage``, ``errors``.

@@ -32,7 +32,7 @@ def _tables(unit: FinishedUnit) -> Iterator[pa.Table]:
 
 
 def _features(classes: Sequence[str]) -> dict[str, Any]:
-    """Returns the features of the columns. All versions of the library know "Sequence"."""
+    """Returns the features of the columns, in words that the library also knew before version 4."""
     text = {"dtype": "string", "_type": "Value"}
     label = {"names": list(classes), "_type": "ClassLabel"}
     probability = {"dtype": "float32", "_type": "Value"}
