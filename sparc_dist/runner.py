@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from itertools import product
 from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.config import Config
-from sparc_dist.runs import Phase, Results, RunLayout, claim
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.executor import joins_ray
+from sparc_dist.planning.checks import find_problems
+from sparc_dist.runs import Pending, Phase, Results, RunLayout, UnitKey, claim
 
 
 def run(config: Config, overwrite: bool = False, phase: Phase = "all") -> Results:
     """Does what is missing of a run; a unit that fails does not stop the others."""
     layout = RunLayout(config.output)
+    problems = {} if phase == "reduce" else _problems(config, layout, overwrite)
     record = claim(layout, config, overwrite)
     results = Results.read(layout, record)
-    results.failures.clear()  # those of an earlier start
-    pending = {
-        dataset.name: [b for b in config.backbones if (dataset.name, b.name) not in results.metrics]
-        for dataset in config.datasets
-    }
+    results.failures = problems  # without those of an earlier start
+    pending = _pending(config, {**results.metrics, **problems})
     results.nothing_to_do = not any(pending.values())
     started = time.monotonic()
     if not results.nothing_to_do:
@@ -40,6 +42,26 @@ def run(config: Config, overwrite: bool = False, phase: Phase = "all") -> Result
         record["units"] = units
         storage.write_json(layout.run, record)
     return results
+
+
+def _pending(config: Config, known: Container[UnitKey]) -> Pending:
+    """Returns the units whose outcome is not known."""
+    return {
+        dataset.name: [b for b in config.backbones if (dataset.name, b.name) not in known]
+        for dataset in config.datasets
+    }
+
+
+def _problems(config: Config, layout: RunLayout, overwrite: bool) -> dict[UnitKey, str]:
+    """Returns why units cannot work; raises UserError if none can, before anything is written."""
+    finished = Results.read(layout, {"config": config.identity()}).metrics
+    pending = _pending(config, () if overwrite else finished)
+    here = config.resources.executor == "process" or not joins_ray()
+    found = find_problems(config, pending, None if overwrite else layout, here)
+    if found and len(found) == sum(map(len, pending.values())):
+        first, *others = dict.fromkeys(found.values())
+        raise UserError(first + (" No other unit of the run can start either." if others else ""))
+    return found
 
 
 def _check_error_share(results: Results, limit: float) -> None:

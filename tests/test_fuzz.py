@@ -139,7 +139,7 @@ def dataset(images: Path, **changes: object) -> DatasetConfig:
 
 def rows(config: DatasetConfig) -> list[dict[str, Any]] | None:
     """Returns the stored images of a data set, or None after a clear error."""
-    stored = Path(config.images).parent / "stored" / "images.parquet"
+    stored = Path(str(config.images)).parent / "stored" / "images.parquet"
     try:
         source = open_source(config, CLASSES)
         counts = write_images(source.images(), str(stored), 100)

@@ -11,28 +11,15 @@ import open_clip
 import torch
 from open_clip.model import resize_pos_embed
 
+from sparc_dist.backbones.names import check_model
 from sparc_dist.backbones.weights import find_checkpoint
-from sparc_dist.config import SIMULATED, BackboneConfig
+from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError, one_line
 
 RESNET_STRIDE = 32  # input pixels per step of the attention pool
 #: Entries of OpenAI's archives that are not weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 _POSITIONS = "visual.positional_embedding"
-
-
-def check_model(config: BackboneConfig) -> None:
-    """Raises UserError if open_clip does not have the model."""
-    if config.model == SIMULATED:
-        raise UserError(
-            f"Backbone {config.name}: {SIMULATED} is not a model that can encode images; draw "
-            "its scores with sparc-dist simulate."
-        )
-    if config.model not in open_clip.list_models():
-        raise UserError(
-            f"Backbone {config.name}: open_clip has no model {config.model}; "
-            "check its spelling against open_clip.list_models()."
-        )
 
 
 def create_model(config: BackboneConfig) -> Any:

@@ -2,6 +2,7 @@
 
 Without internet, its client retries for more than a minute and then fails with an unhelpful
 message. So this module looks on this node first, then checks whether the hub answers at all.
+open_clip takes seconds to import; what does not need it does not wait for it.
 """
 
 from __future__ import annotations
@@ -16,17 +17,15 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
-import open_clip
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import RemoteEntryNotFoundError
-from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 
 from sparc_dist.config import OPENAI, BackboneConfig
 from sparc_dist.errors import UserError, one_line
 from sparc_dist.storage import without_secrets
 
 #: Seconds after which a hub that accepts no connection counts as unreachable.
-CONNECT_TIMEOUT = 5.0
+CONNECT_TIMEOUT = 2.0
 TAGS_SHOWN = 6  # in a message
 
 
@@ -46,13 +45,31 @@ def find_tagged(config: BackboneConfig) -> str:
             obstacle = f"the hub did not return them ({_reason(error)})"
             if not isinstance(error, RemoteEntryNotFoundError):
                 break  # another file name would not help
+    page = f"{without_secrets(constants.ENDPOINT)}/{repository}"
+    raise _not_here(config, str(obstacle), f"{' or '.join(files)} of {page}")
+
+
+def check_tagged(config: BackboneConfig) -> None:
+    """Raises UserError if a tag's checkpoint is neither in this node's cache nor to be had."""
+    obstacle = _obstacle()
+    if obstacle is None:
+        return
+    if os.path.isdir(constants.HF_HUB_CACHE) and any(
+        name.startswith("models--") for name in os.listdir(constants.HF_HUB_CACHE)
+    ):
+        find_tagged(config)  # may be among them: only open_clip knows the repository
+        return
+    raise _not_here(config, obstacle, "its checkpoint")
+
+
+def _not_here(config: BackboneConfig, obstacle: str, files: str) -> UserError:
+    """Returns the error about weights that are not on this node and cannot be downloaded."""
     openai = dict(OPENAI.values()).get(config.model)
     if (config.weights or "").lower() == "openai" and openai:
         remedy = f"put OpenAI's {openai} on every node and set `weights_folder` to its folder"
     else:
-        page = f"{without_secrets(constants.ENDPOINT)}/{repository}"
-        remedy = f"put {' or '.join(files)} of {page} on every node and set `weights` to its path"
-    raise UserError(
+        remedy = f"put {files} on every node and set `weights` to its path"
+    return UserError(
         f"Backbone {config.name}: the weights {config.weights} of {config.model} are not on this "
         f"node, and {obstacle}; {remedy}."
     )
@@ -60,6 +77,8 @@ def find_tagged(config: BackboneConfig) -> str:
 
 def create_tokenizer(config: BackboneConfig) -> Any:
     """Returns a model's tokenizer: open_clip contains CLIP's, the hub SigLIP's and others."""
+    import open_clip
+
     model_config = open_clip.get_model_config(config.model) or {"text_cfg": {}}
     repository = model_config["text_cfg"].get("hf_tokenizer_name")
     if not repository:
@@ -84,6 +103,8 @@ def create_tokenizer(config: BackboneConfig) -> Any:
 
 def _tag(config: BackboneConfig) -> dict[str, Any]:
     """Returns open_clip's config of a tag."""
+    import open_clip
+
     tag: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.weights)
     if tag:
         return tag
@@ -98,6 +119,8 @@ def _tag(config: BackboneConfig) -> dict[str, Any]:
 
 def _files(tag: dict[str, Any]) -> tuple[str, list[str]]:
     """Returns a tag's repository on the hub and the possible names of its file, best first."""
+    from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
+
     repository, _, name = tag["hf_hub"].rpartition("/")
     if not name:
         return repository, [HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME]

@@ -39,13 +39,36 @@ def find_checkpoint(config: BackboneConfig) -> str:
     if not is_file_name(weights):
         return hub.find_tagged(config)
     fs, path = resolve(weights)
-    local = isinstance(fs, LocalFileSystem)
-    try:
+    with _missing_explained(config, isinstance(fs, LocalFileSystem)) as local:
         if not local:
             return str(_cached(config, weights))
         _check_hash(config, path, config.sha256)
-        return path
+    return path
+
+
+def check_checkpoint(config: BackboneConfig) -> None:
+    """Raises UserError if the checkpoint is neither on this node nor to be had; loads nothing."""
+    weights = config.weights or ""
+    if not weights:
+        return  # of a bundled model
+    if not is_file_name(weights):
+        hub.check_tagged(config)
+        return
+    fs, path = resolve(weights)
+    with _missing_explained(config, isinstance(fs, LocalFileSystem)) as local:
+        if local:
+            _check_hash(config, path, None)
+        elif not _copy(config, weights).exists():
+            _version(weights)
+
+
+@contextmanager
+def _missing_explained(config: BackboneConfig, local: bool) -> Iterator[bool]:
+    """Yields whether the weights are a local file; a missing file becomes a UserError."""
+    try:
+        yield local
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        weights = config.weights or ""
         openai = dict(OPENAI.values()).get(config.model)
         hint = f" (OpenAI publishes it as {openai})" if openai else ""
         raise UserError(
@@ -66,17 +89,21 @@ def cache_folder() -> Path:
 
 def _cached(config: BackboneConfig, url: str) -> Path:
     """Returns this node's copy of the file at a URL; downloads it if needed."""
-    expected = config.sha256 or _hash_in(url)
-    # If the hash is known, an existing copy can be used without asking the store.
-    version = expected or _version(url)
-    key = hashlib.sha256(f"{url}\n{version}".encode()).hexdigest()[:16]
-    # open_clip recognises formats by the end of the name.
-    copy = cache_folder() / f"{key}-{without_secrets(url).rpartition('/')[2][-100:]}"
+    copy = _copy(config, url)
     if not copy.exists():
         with _locked(copy):
             if not copy.exists():
-                _download(config, url, copy, expected)
+                _download(config, url, copy, config.sha256 or _hash_in(url))
     return copy
+
+
+def _copy(config: BackboneConfig, url: str) -> Path:
+    """Returns where this node's copy of the file at a URL is, or will be."""
+    # If the hash is known, an existing copy can be used without asking the store.
+    version = config.sha256 or _hash_in(url) or _version(url)
+    key = hashlib.sha256(f"{url}\n{version}".encode()).hexdigest()[:16]
+    # open_clip recognises formats by the end of the name.
+    return cache_folder() / f"{key}-{without_secrets(url).rpartition('/')[2][-100:]}"
 
 
 def _hash_in(url: str) -> str | None:

@@ -89,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
         "contains, with a CLIP-type model and no labels.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"sparc-dist {__version__}")
     top.add_argument("--verbose", action="store_true", help="log more, and show tracebacks")

@@ -8,32 +8,55 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
+from sparc_dist.cli.classes import read_classes
 from sparc_dist.cli.finish import run_to_end
 from sparc_dist.cli.options import add_overwrite, new_command
 from sparc_dist.config import TINY, Config, parse, resolve
+from sparc_dist.errors import UserError
 from sparc_dist.runs import NO_LABELS, Results
 
 TEXT = """\
-Says which of the classes each image below FOLDER contains, with a probability. Prints the first
-images and writes all of them to DIR/labels.csv: image_id, class, probability, present, score, rank.
+Says which of the classes each image contains, with a probability. IMAGES are photos, folders with
+their subfolders, patterns or URLs. Prints the first images and writes all of them to
+DIR/labels.csv: image_id, class, probability, present, score, rank. An image that cannot be read has
+one row, in which `present` is `unreadable`.
 The probabilities come from a model of the scores, not from labels; docs/answers.md says what they
 mean and what to do where they are wrong.
 
-example:
+examples:
   sparc-dist label photos --classes "cat,dog,sofa"
+  sparc-dist label one.jpg "holiday/*.png" --classes classes.txt
 
 The model's weights come from the hub on first use; without internet, name a checkpoint file with
 --weights, or try the small model of this package with --model sparc-tiny.
 """
 SHOWN = 20  # images whose classes are printed
+#: What messages about a config call things, and what they are called here.
+OWN_WORDS = {
+    "Backbone model: ": "--model: ",
+    "label: backbones.0: ": "--model: ",
+    "label: datasets.0.images: ": "IMAGES: ",
+    "--to NEW": "--out NEW",
+    "on every node and set `weights_folder` to its folder": "here and name it with --weights FILE",
+    "on every node and set `weights` to its path": "here and name it with --weights FILE",
+    " there, on every node, or correct the path": " there, or correct --weights",
+    "set `weights` to": "set --weights to",
+    "write model: ": "use --model ",
+}
 
 
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "label", label, "say which classes your images show", TEXT)
-    parser.add_argument("folder", metavar="FOLDER", help="a folder of images, or its URL")
     parser.add_argument(
-        "--classes", required=True, metavar="NAMES", help="class names, separated by commas"
+        "images", metavar="IMAGES", nargs="+", help="photos, folders, patterns or URLs"
+    )
+    parser.add_argument(
+        "--classes",
+        required=True,
+        metavar="NAMES|FILE|-",
+        help="class names separated by commas, a text file with one per line (# starts a comment), "
+        "or - for standard input",
     )
     parser.add_argument(
         "--model", default="ViT-B-16-quickgelu", metavar="NAME", help="(default: %(default)s)"
@@ -48,15 +71,24 @@ def add_parser(group: Any) -> None:
 
 
 def label(options: Namespace) -> int:
-    """Labels the images of a folder."""
+    """Labels images."""
+    try:
+        return _label(options)
+    except UserError as error:
+        raise UserError(_in_own_words(str(error))) from None
+
+
+def _label(options: Namespace) -> int:
+    config = _config(options)
+    # Only now: what is wrong with the options is said at once.
     from sparc_dist.report import write_report
     from sparc_dist.report.labels import image_labels, write_labels
     from sparc_dist.runs.finished_unit import open_unit
 
-    done = run_to_end(_config(options), options.overwrite)
+    done = run_to_end(config, options.overwrite)
     root, results = done.layout.root, write_report(done.layout.root)
     if not done.metrics:
-        print("\n".join(results.remarks()), file=sys.stderr)
+        print(_in_own_words("\n".join(_remarks(results))), file=sys.stderr)
         return 1
     url = done.layout.labels_csv
     first, count = write_labels(image_labels(open_unit(root)), url, SHOWN)
@@ -78,22 +110,34 @@ def _remarks(results: Results) -> Iterator[str]:
             yield text
 
 
+def _in_own_words(message: str) -> str:
+    """Returns a message about a config with the options of this command."""
+    for words, own in OWN_WORDS.items():
+        message = message.replace(words, own)
+    return message
+
+
 def _grey(line: str) -> str:
     """Returns a line in grey on a terminal."""
     return f"\x1b[90m{line}\x1b[0m" if sys.stdout.isatty() else line
 
 
 def _config(options: Namespace) -> Config:
-    """Returns the config of a folder of images, its classes and one model."""
-    names = [name.strip() for name in options.classes.split(",") if name.strip()]
+    """Returns the config of some images, their classes and one model."""
     weights = options.weights
     if weights is None and options.model != TINY:
         weights = "openai"
+    places = options.images
+    images = {
+        "name": "images",
+        "kind": "folder",
+        "images": places[0] if len(places) == 1 else places,
+        "classes": read_classes(options.classes),
+    }
     raw = {
         "output": options.out,
-        "datasets": [
-            {"name": "images", "kind": "folder", "images": options.folder, "classes": names}
-        ],
+        "datasets": [images],
         "backbones": [{"name": "model", "model": options.model, "weights": weights}],
+        "max_error_share": 1,  # unreadable images have rows of their own
     }
-    return resolve(parse(raw, "sparc-dist label"), os.getcwd())
+    return resolve(parse(raw, "label"), os.getcwd())

@@ -28,6 +28,7 @@ def new_command(
         description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.set_defaults(command=does)
     return parser

@@ -5,7 +5,7 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 ``errors``.
 """
 
-from sparc_dist.config.class_names import check_classes, letters, words_of
+from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
 from sparc_dist.config.presets import DATASET_KINDS, OPENAI, SIMULATED, TINY, DatasetPreset
 from sparc_dist.config.schema import (
@@ -39,6 +39,7 @@ __all__ = [
     "is_file_name",
     "letters",
     "load_config",
+    "names_in",
     "parse",
     "resolve",
     "words_of",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sparc_dist.errors import quoted
 
@@ -19,6 +20,12 @@ def words_of(text: str) -> list[str]:
 def letters(name: str) -> str:
     """Returns a class name in lower case without spaces and punctuation, as "pottedplant"."""
     return "".join(words_of(name))
+
+
+def names_in(lines: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names in a text with one per line; what follows a # is a comment."""
+    names = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines)
+    return tuple(name for name in names if name)
 
 
 def check_classes(classes: Sequence[str]) -> None:

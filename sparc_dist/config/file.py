@@ -92,7 +92,9 @@ def resolve(config: Config, base: str) -> Config:
                 if (url := getattr(dataset.prompts, key)) is not None
             }
         )
-        update: dict[str, Any] = {"images": absolute(dataset.images), "prompts": prompts}
+        images = dataset.images
+        places = absolute(images) if isinstance(images, str) else tuple(map(absolute, images))
+        update: dict[str, Any] = {"images": places, "prompts": prompts}
         if isinstance(dataset.classes, str):
             update["classes"] = absolute(dataset.classes)
         if dataset.background_file is not None:

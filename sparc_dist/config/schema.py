@@ -133,7 +133,8 @@ class DatasetConfig(Section):
 
     name: the name of the data set and of its folder in the run.
     kind: a kind that ``sparc-dist datasets`` lists; ``manifest`` by default.
-    images: a table, a folder or tar files, as the kind requires.
+    images: a table, a folder or tar files, as the kind requires; for ``folder`` also an image, a
+    pattern such as ``photos/*.jpg``, or a list of these.
     classes: a list of class names, or a text file with one name per line; the official data sets
     have their own.
     background: names that are scored like classes and never reported, which few classes need:
@@ -151,12 +152,19 @@ class DatasetConfig(Section):
 
     name: Name
     kind: Kind
-    images: Url
+    images: str | tuple[str, ...]
     classes: tuple[str, ...] | str | None = None
     background: tuple[str, ...] | str
     ensemble: Literal["simple", "openai"]
     prompts: PromptsConfig
     resnet_size: int | None = Field(None, ge=32, le=4096)
+
+    @field_validator("images")
+    @classmethod
+    def _check_images(cls, images: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for url in [images] if isinstance(images, str) else images:
+            _check_url(url)
+        return images
 
     @model_validator(mode="before")
     @classmethod
@@ -187,6 +195,8 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"kind: {self.kind} has no training labels; use source: labels with a table"
             )
+        if not isinstance(self.images, str) and (self.kind != "folder" or not self.images):
+            raise ValueError("`images` may be a list only with kind: folder, of one or more")
         for names in (self.classes, self.background):
             if isinstance(names, str):
                 _check_url(names)
@@ -234,10 +244,10 @@ class BackboneConfig(Section):
             raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
         if self.sha256 and not is_file_name(self.weights or ""):
             raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
-        if (self.weights or "").lower() == "openai" and not self.model.endswith("-quickgelu"):
+        right = f"{self.model}-quickgelu"
+        if (self.weights or "").lower() == "openai" and right in dict(OPENAI.values()):
             raise ValueError(
-                f"OpenAI's weights give wrong scores with {self.model}; "
-                f"write model: {self.model}-quickgelu"
+                f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
             )
         return self
 

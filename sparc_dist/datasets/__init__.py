@@ -7,7 +7,7 @@ Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts`
 
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
-from sparc_dist.datasets.images import SCHEMA, chunks, images_table, write_images
+from sparc_dist.datasets.images import SCHEMA, check_unique, chunks, images_table, write_images
 from sparc_dist.datasets.kind import DatasetKind, Labelled, Source
 from sparc_dist.datasets.manifest import Manifest
 from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
@@ -21,6 +21,7 @@ __all__ = [
     "Manifest",
     "Source",
     "bank_facts",
+    "check_unique",
     "chunks",
     "class_names",
     "dataset_bank",

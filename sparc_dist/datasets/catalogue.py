@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from sparc_dist import storage
-from sparc_dist.config import DATASET_KINDS, DatasetConfig, check_classes
+from sparc_dist.config import DATASET_KINDS, DatasetConfig, check_classes, names_in
 from sparc_dist.datasets.kind import DatasetKind, Source
 from sparc_dist.errors import UserError
 
@@ -27,7 +27,7 @@ def class_names(dataset: DatasetConfig) -> tuple[str, ...]:
         return KINDS[dataset.kind].classes
     if not isinstance(dataset.classes, str):
         return dataset.classes
-    names = tuple(name.strip() for name in storage.read_lines(dataset.classes) if name.strip())
+    names = names_in(storage.read_lines(dataset.classes))
     try:
         check_classes(names)
     except ValueError as error:

@@ -1,8 +1,11 @@
-"""A folder of images, including its subfolders, without labels."""
+"""Images by their place: a folder with its subfolders, single images, patterns; without labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, takewhile
 
 import pyarrow as pa
 
@@ -10,35 +13,105 @@ from sparc_dist import storage
 from sparc_dist.datasets.images import chunks, images_table, in_utf8
 from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.errors import UserError
-from sparc_dist.images import SUFFIXES
+from sparc_dist.images import HEIC, SUFFIXES
+from sparc_dist.runs import names_of_run
+from sparc_dist.storage import is_web, without_secrets
+
+WILDCARDS = "*?["
+KINDS_SHOWN = 6  # of skipped files, in a note
 
 
 class Folder:
-    """Lists every image below a folder by name; the id is the path within the folder."""
+    """Lists every image by name; the id is the path within the folder.
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+    With several places it is the path within the folder that they have in common.
+    """
+
+    def __init__(self, images: str | Sequence[str]) -> None:
+        urls = [images] if isinstance(images, str) else images
+        self._urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.notes: list[str] = []
+        self._skipped: Counter[str] = Counter()
 
     def images(self) -> Iterator[pa.Table]:
         """Yields the images, with the names of one folder in memory at a time."""
-        if not storage.is_folder(self._url):
-            raise UserError(f"There is no folder {self._url}; check `images` in the config.")
-        start = len(self._url) + 1
-        found = (url for url in storage.files_below(self._url) if url.lower().endswith(SUFFIXES))
-        not_utf8 = 0
-        for uris in chunks(found):
+        self._skipped.clear()
+        folders, found = zip(*map(self._place, self._urls), strict=True)
+        common = _common_folder(folders)
+        count = not_utf8 = 0
+        for uris in chunks(chain.from_iterable(found)):
+            count += len(uris)
             not_utf8 += sum(uri != in_utf8(uri) for uri in uris)
-            yield images_table([uri[start:] for uri in uris], uris, [None] * len(uris))
+            ids = [without_secrets(uri).removeprefix(common).lstrip("/") for uri in uris]
+            yield images_table(ids, uris, [None] * len(uris))
+        skipped = self._skipped_kinds()
+        if not count:
+            places = ", ".join(self._urls[:3])
+            also = f" (skipped: {skipped})" if skipped else ""
+            raise UserError(f"{places} contains no images{also}; check the path.")
+        if skipped:
+            self.notes.append(f"Skipped: {skipped}.")
         if not_utf8:
             self.notes.append(
                 f"{not_utf8} file names are not UTF-8; rename the files to score them."
             )
 
+    def _place(self, url: str) -> tuple[str, Iterator[str]]:
+        """Returns a folder and the images in it that ``url`` names."""
+        if not is_web(url):  # a web server does not say what is a folder
+            if storage.is_folder(url):
+                return url, filter(self._is_image, storage.files_below(url, self._choose))
+            if not storage.exists(url):
+                return self._matches(url)
+        if len(self._urls) == 1 and not url.lower().endswith(HEIC):
+            return storage.parent(url), iter([url])  # whatever its name is
+        return storage.parent(url), filter(self._is_image, [url])
+
+    def _matches(self, pattern: str) -> tuple[str, Iterator[str]]:
+        start = next((i for i, letter in enumerate(pattern) if letter in WILDCARDS), None)
+        if start is None:
+            raise UserError(f"There is no folder or image {pattern}; check the path.")
+        if not (found := storage.matches(pattern)):
+            raise UserError(f"No file matches {pattern}; check the pattern.")
+        folder = pattern[:start].rpartition("/")[0]
+        visible = [url for url in found if "/." not in url.removeprefix(folder)]
+        self._skipped["hidden"] += len(found) - len(visible)
+        return folder, filter(self._is_image, visible)
+
+    def _choose(self, folder: str, names: list[str]) -> list[str]:
+        """Leaves out hidden files and folders, and what this package wrote."""
+        own = names_of_run(folder, names)
+        hidden = {name for name in names if name.startswith(".")}
+        self._skipped.update({"hidden": len(hidden), "written by a run": len(own)})
+        return [name for name in names if name not in own | hidden]
+
+    def _is_image(self, url: str) -> bool:
+        if url.lower().endswith(SUFFIXES):
+            return True
+        self._skipped[os.path.splitext(url)[1].lower() or "without a suffix"] += 1
+        return False
+
+    def _skipped_kinds(self) -> str:
+        """Returns how many files of which kinds were skipped, the most frequent first."""
+        kinds = [(kind, count) for kind, count in self._skipped.most_common() if count]
+        shown = [f"{count:,} {kind}{_hint(kind)}" for kind, count in kinds[:KINDS_SHOWN]]
+        rest = sum(count for _, count in kinds[KINDS_SHOWN:])
+        return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
+
+
+def _hint(kind: str) -> str:
+    return " (install pillow-heif to read them)" if kind in HEIC else ""
+
+
+def _common_folder(folders: Sequence[str]) -> str:
+    """Returns the longest folder that contains all of them."""
+    levels = zip(*(folder.split("/") for folder in folders), strict=False)
+    return "/".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels))
+
 
 KIND = DatasetKind(
     "all images in a folder and its subfolders, without labels",
-    "images: the folder; classes",
+    "images: the folder, an image, a pattern such as photos/*.jpg, or a list of these; classes",
     "your own",
     lambda images, classes: Folder(images),
 )

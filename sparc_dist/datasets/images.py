@@ -20,6 +20,7 @@ SCHEMA = pa.schema(
     ]
 )
 BATCH_ROWS = 4096
+FIRST_ROWS = 64  # in the first batch, so that a look at a data set is quick
 
 T = TypeVar("T")
 
@@ -55,10 +56,20 @@ def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict
                 writer.write_table(pending)
         count = sum(map(len, hashes))
         if not count:
-            raise UserError("The data set contains no images; check `images` in the config.")
+            raise UserError("The data set contains no images; check the path.")
         if len(np.unique(np.concatenate(hashes))) < count:
-            raise UserError("Duplicate image_id in the data set; make the ids unique.")
+            stored = pq.ParquetFile(path).iter_batches(columns=["image_id"])
+            check_unique(name for rows in stored for name in rows["image_id"].to_pylist())
     return {"images": count, "labelled": labelled, "shards": -(-count // shard_size)}
+
+
+def check_unique(ids: Iterable[str]) -> None:
+    """Raises UserError about the first id that occurs twice."""
+    seen: set[str] = set()
+    for image_id in ids:
+        if image_id in seen:
+            raise UserError(f"Duplicate image_id: {image_id}; make the ids unique.")
+        seen.add(image_id)
 
 
 def in_utf8(name: str) -> str:
@@ -67,12 +78,13 @@ def in_utf8(name: str) -> str:
 
 
 def chunks(items: Iterable[T], size: int = BATCH_ROWS) -> Iterator[list[T]]:
-    """Yields the items in lists of at most ``size``."""
+    """Yields the items in lists of at most ``size``; the first list is short."""
     chunk: list[T] = []
+    limit = min(size, FIRST_ROWS)
     for item in items:
         chunk.append(item)
-        if len(chunk) == size:
+        if len(chunk) == limit:
             yield chunk
-            chunk = []
+            chunk, limit = [], size
     if chunk:
         yield chunk

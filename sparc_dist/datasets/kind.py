@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -44,7 +44,7 @@ class DatasetKind:
     summary: str
     needs: str
     origin: str
-    open: Callable[[str, Sequence[str]], Source]
+    open: Callable[[Any, Sequence[str]], Source]
     classes: tuple[str, ...] = ()
     images: int = 0
     paper_name: str | None = None

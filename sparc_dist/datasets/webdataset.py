@@ -58,7 +58,7 @@ class WebDataset:
         if storage.is_folder(self._url):
             tars = [url for url in storage.files_below(self._url) if url.endswith(".tar")]
         if not tars:
-            raise UserError(f"There is no .tar file at {self._url}; check `images` in the config.")
+            raise UserError(f"There is no .tar file at {self._url}; check the path.")
         return tars
 
     def _rows(self, tar: str, reader: LabelReader) -> Iterator[Row]:

@@ -5,6 +5,6 @@ data set has (``datasets``). Uses: ``storage``, ``errors``. Import ``decoding`` 
 name, because they load Pillow.
 """
 
-from sparc_dist.images.formats import SUFFIXES
+from sparc_dist.images.formats import HEIC, SUFFIXES
 
-__all__ = ["SUFFIXES"]
+__all__ = ["HEIC", "SUFFIXES"]

@@ -21,7 +21,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
 from sparc_dist.errors import one_line
-from sparc_dist.images.formats import FORMATS
+from sparc_dist.images.formats import FORMATS, READS_HEIC
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
@@ -133,7 +133,14 @@ def _reason(error: Exception) -> str:
 
 @cache
 def _configure_pillow() -> None:
-    """Turns off Pillow's own limit and log: MAX_PIXELS is the limit, and errors/ the log."""
+    """Turns off Pillow's own limit and log: MAX_PIXELS is the limit, and errors/ the log.
+
+    Adds HEIC to its formats where pillow-heif is installed.
+    """
+    if READS_HEIC:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     Image.MAX_IMAGE_PIXELS = None
     logging.getLogger("PIL").setLevel(logging.CRITICAL + 1)
 

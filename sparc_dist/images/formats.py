@@ -1,7 +1,16 @@
 """Which files are images: by the suffix of their name, and by their content."""
 
+from importlib.util import find_spec
+
+#: The suffixes of photos that Pillow reads only with the package pillow-heif, as phones make them.
+HEIC = (".heic", ".heif")
+#: Whether that package is installed.
+READS_HEIC = find_spec("pillow_heif") is not None
 #: The suffixes of files that are taken for images.
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"),
+    *(HEIC if READS_HEIC else ()),
+)
 
 #: The formats that are tried on a file, whatever its name. Left out: PostScript, which Pillow would
 #: pass to Ghostscript to execute; icons, whose true size is known only after decoding; and formats
@@ -19,4 +28,5 @@ FORMATS = (
     "PCX",
     "JPEG2000",
     "AVIF",
+    "HEIF",
 )

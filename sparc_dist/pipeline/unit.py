@@ -139,9 +139,10 @@ class Unit:
                 "among them; score them first."
             )
         if not any(summary.images):
+            ((reason, count),) = summary.reasons.most_common(1)
             raise UserError(
-                f"None of the {summary.errors} images of {self.data.config.name} could be read; "
-                f"{storage.join(self.layout.root, 'errors')} says why."
+                f"None of the {summary.errors} images of {self.data.config.name} could be read "
+                f"({count} × {reason}); {storage.join(self.layout.root, 'errors')} lists them."
             )
         return summary
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 from sparc_dist import storage
-from sparc_dist.config import check_classes, letters, words_of
+from sparc_dist.config import check_classes, letters, names_in, words_of
 from sparc_dist.errors import UserError, quoted
 from sparc_dist.prompts.matching import plurals, singulars
 
@@ -180,7 +180,7 @@ def overlaps(classes: Iterable[str]) -> dict[str, str]:
 
 
 def _read(url: str) -> list[str]:
-    names = [name.strip() for name in storage.read_lines(url) if name.strip()]
+    names = list(names_in(storage.read_lines(url)))
     try:
         check_classes(names)
     except ValueError as error:

@@ -11,6 +11,8 @@ import numpy as np
 from sparc_dist import storage
 from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
 
+#: The value of ``present`` in the only row of an image that could not be read.
+UNREADABLE = "unreadable"
 COLUMNS = ("image_id", "class", "probability", "present", "score", "rank")
 
 
@@ -26,10 +28,14 @@ class ClassLabel:
 
 @dataclass(frozen=True)
 class ImageLabels:
-    """The classes of one image, the highest score first."""
+    """The classes of one image, the highest score first.
+
+    error: why the image could not be read; it has no classes then.
+    """
 
     image_id: str
     classes: list[ClassLabel]
+    error: str | None = None
 
     @property
     def empty(self) -> bool:
@@ -38,6 +44,8 @@ class ImageLabels:
 
     def line(self) -> str:
         """Returns what is in the image: the classes present, or else the likeliest absent one."""
+        if self.error is not None:
+            return f"{self.image_id}: {UNREADABLE} ({self.error})"
         present = [label for label in self.classes if label.present]
         likeliest = max(self.classes, key=lambda label: label.probability or 0.0)
         shown = present or [likeliest]
@@ -46,13 +54,15 @@ class ImageLabels:
 
 
 def image_labels(unit: FinishedUnit) -> Iterator[ImageLabels]:
-    """Yields the labels of each image of a unit."""
-    for shard in unit.labels():
+    """Yields the labels of each image of a unit; unreadable images come last in their shard."""
+    for number, shard in enumerate(unit.labels()):
         for row, image_id in enumerate(shard.ids):
             order = np.argsort(-shard.scores[row], kind="stable").tolist()
             yield ImageLabels(
                 image_id, [_class_label(shard, row, i, unit.classes[i]) for i in order]
             )
+        for error in storage.read_table(unit.unit.errors(number)).to_pylist():
+            yield ImageLabels(error["image_id"], [], error["error"])
 
 
 def _class_label(shard: ShardLabels, row: int, index: int, name: str) -> ClassLabel:
@@ -73,7 +83,10 @@ def is_ours(url: str) -> bool:
 def write_labels(
     images: Iterable[ImageLabels], url: str, keep: int = 0
 ) -> tuple[list[ImageLabels], int]:
-    """Writes one CSV line per image and class; returns the first ``keep`` images and the total."""
+    """Writes one CSV line per image and class; returns the first ``keep`` images and the total.
+
+    An image that could not be read has one line, without a class.
+    """
     first: list[ImageLabels] = []
     count = 0
     with storage.atomic_file(url) as path, path.open("w", newline="", encoding="utf-8") as file:
@@ -83,6 +96,8 @@ def write_labels(
             count += 1
             if len(first) < keep:
                 first.append(image)
+            if image.error is not None:
+                writer.writerow([image.image_id, "", "", UNREADABLE, "", ""])
             for rank, label in enumerate(image.classes, 1):
                 number = "" if label.probability is None else f"{label.probability:.4f}"
                 present = "yes" if label.present else "no"

@@ -6,7 +6,7 @@ any of it (``pipeline``). Uses: ``config``, ``storage``, ``core``, ``errors``.
 
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import Marker, MarkerSummary, Provenance
-from sparc_dist.runs.record import claim, read_record
+from sparc_dist.runs.record import claim, names_of_run, read_record
 from sparc_dist.runs.results import NO_LABELS, TITLES, Pending, Phase, Results, UnitKey
 from sparc_dist.runs.shards import DamagedScores, UnitShards
 
@@ -27,6 +27,7 @@ __all__ = [
     "UnitLayout",
     "UnitShards",
     "claim",
+    "names_of_run",
     "read_record",
     "shard_groups",
 ]

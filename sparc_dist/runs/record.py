@@ -7,15 +7,17 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from itertools import product
 from typing import Any
 
 from sparc_dist import __version__, storage
 from sparc_dist.config import Config
 from sparc_dist.errors import UserError
 from sparc_dist.runs.layout import RunLayout
+from sparc_dist.runs.markers import MarkerSummary
 from sparc_dist.storage import without_secrets
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
     if record is not None:
         if not _different(record, identity):
             return record
-        if _has_results(layout, record):
+        if _has_scores(layout, record):
             known = {**identity, "config": _known(record["config"], identity["config"])}
             different = _different(record, known)
             if not different:
@@ -57,12 +59,14 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
                 f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); go "
                 "back to that config, keep both with --to NEW, or replace it with --overwrite."
             )
-    elif not overwrite and _has_results(layout, identity):
+    elif not overwrite and _has_scores(layout, identity):
         raise UserError(
             f"{layout.root} holds results without the run.json that describes them; restore it, "
             "choose another place with --to NEW, or start over with --overwrite."
         )
     storage.check_access(layout.root)
+    if _is_prepared(layout, record or identity):
+        discard(layout, record or identity)  # of a run without scores: there is nothing to lose
     record = {"format": FORMAT, "sparc_dist": __version__, **identity, **_facts()}
     storage.write_json(layout.run, record)
     return record
@@ -150,7 +154,7 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
 
     Images in a folder are not hashed: the run uses those present when it first starts.
     """
-    urls = [dataset.images for dataset in config.datasets if dataset.kind == "manifest"]
+    urls = [str(dataset.images) for dataset in config.datasets if dataset.kind == "manifest"]
     for dataset in config.datasets:
         prompts = dataset.prompts
         named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
@@ -158,10 +162,34 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
     return {url: storage.sha256(url) for url in sorted(set(urls))}
 
 
-def _has_results(layout: RunLayout, record: Record) -> bool:
-    """Whether a data set is prepared; before that, there is nothing to lose."""
+def _is_prepared(layout: RunLayout, record: Record) -> bool:
+    """Whether images and prompts of a data set are written."""
     names = [dataset["name"] for dataset in record["config"]["datasets"]]
     return any(storage.read_if_exists(layout.dataset(name).marker) is not None for name in names)
+
+
+def _has_scores(layout: RunLayout, record: Record) -> bool:
+    """Whether any shard is scored; before that, there is nothing to lose."""
+    for dataset, backbone in product(record["config"]["datasets"], record["config"]["backbones"]):
+        data = layout.dataset(dataset["name"])
+        unit = data.unit(backbone["name"])
+        if storage.read_if_exists(unit.metrics) is not None:
+            return True
+        facts = storage.read_json_if_exists(data.marker)
+        if facts and len(MarkerSummary.of(unit, facts["shards"]).missing) < facts["shards"]:
+            return True
+    return False
+
+
+def names_of_run(folder: str, names: Sequence[str]) -> set[str]:
+    """Returns which of the names in a folder belong to a run that is stored there."""
+    layout = RunLayout(folder)
+    record = _read(layout) if "run.json" in names else None
+    if record is None:
+        return set()
+    own = [layout.run, layout.labels_csv, layout.report, storage.parent(layout.experiments_index)]
+    own += [layout.dataset(dataset["name"]).root for dataset in record["config"]["datasets"]]
+    return {*names} & {url.rpartition("/")[2] for url in own}
 
 
 def discard(layout: RunLayout, record: Record) -> None:

@@ -88,7 +88,7 @@ def score_model(root: str, dataset: DatasetConfig) -> ScoreModel:
     The run may have been moved: the names of the inputs come from the config, the folder from
     ``root``.
     """
-    key = dataset.images.rsplit("/", 1)[-1].removeprefix("images-").removesuffix(".parquet")
+    key = str(dataset.images).rsplit("/", 1)[-1].removeprefix("images-").removesuffix(".parquet")
     facts = storage.read_json(storage.join(root, _input("settings", key)))
     return ScoreModel(Noise(**facts["noise"]), facts["seed"], len(facts["classes"]), ())
 

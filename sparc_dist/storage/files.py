@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -36,26 +36,45 @@ def is_folder(url: str) -> bool:
 
 def exists(url: str) -> bool:
     """Whether there is a file or folder."""
-    return with_retries(url, "reading", lambda fs, path: bool(fs.exists(path)))
+    part = split_byte_range(url)
+    file = part[0] if part else url
+    return with_retries(file, "reading", lambda fs, path: bool(fs.exists(path)))
 
 
-def files_below(url: str) -> Iterator[str]:
-    """Yields the URLs of all files below a folder, by name; holds one folder's names at a time."""
+def matches(pattern: str) -> list[str]:
+    """Returns the URLs of the files that a pattern with * ? [] matches, by name."""
+    _, path = resolve(pattern)
+    found = with_retries(pattern, "listing", lambda fs, path: fs.glob(path, detail=True))
+    protocol = pattern.removesuffix(path)
+    return [protocol + name for name, entry in sorted(found.items()) if entry["type"] == "file"]
+
+
+#: Given a folder and the names in it, returns those to visit.
+Choice = Callable[[str, list[str]], Iterable[str]]
+
+
+def files_below(url: str, choose: Choice | None = None) -> Iterator[str]:
+    """Yields the URLs of the files below a folder, by name; holds one folder's names at a time.
+
+    choose: which files and folders to visit; by default all.
+    """
     if is_chain(url):
         raise UserError(f"{url} is a chain of file systems; use a plain URL or folder.")
     fs, path = resolve(url)
     entries = with_retries(url, "listing", lambda fs, path: fs.ls(path, detail=True))
-    for entry in sorted(entries, key=lambda entry: entry["name"]):
-        if entry["name"].rstrip("/") == path.rstrip("/"):
-            continue  # S3 also lists the folder itself
+    start = len(path.rstrip("/")) + 1
+    named = {entry["name"].rstrip("/")[start:]: entry for entry in entries}
+    named.pop("", None)  # S3 also lists the folder itself
+    chosen = named.keys() if choose is None else {*choose(url, sorted(named))}
+    for name in sorted(chosen):
         # Keeps the user's spelling of the URL: a file system may have other names for itself.
-        below = join(url, entry["name"].rstrip("/")[len(path.rstrip("/")) + 1 :])
+        entry, below = named[name], join(url, name)
         if entry.get("islink") and fs.isdir(entry["name"]):
             # A link to a parent folder would recurse for ever.
             if not os.path.realpath(path).startswith(os.path.realpath(below)):
-                yield from files_below(below)
+                yield from files_below(below, choose)
         elif entry["type"] == "directory":
-            yield from files_below(below)
+            yield from files_below(below, choose)
         else:
             yield below
 

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from sparc_dist.backbones import hub
 from sparc_dist.backbones.checkpoints import _normalisation
 from sparc_dist.backbones.hub import create_tokenizer
-from sparc_dist.backbones.weights import find_checkpoint
+from sparc_dist.backbones.weights import check_checkpoint, find_checkpoint
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from tests.support.web import Web, web_server
@@ -65,6 +65,17 @@ def test_without_internet_the_error_says_at_once_which_file_to_put_where() -> No
     assert "/laion/CLIP-ViT-B-32-laion2B-s34B-b79K on every node and set `wei" in str(caught.value)
     assert "pw" not in str(caught.value)
     assert time.monotonic() - start < hub.CONNECT_TIMEOUT
+
+
+def test_weights_are_looked_for_before_anything_is_loaded(tmp_path: Path, served: Web) -> None:
+    check_checkpoint(OPENAIS)  # the hub answers: they are downloaded later
+    served.shutdown()
+    served.server_close()
+    with pytest.raises(UserError, match=r"are not on this node, and http.* cannot be reached"):
+        check_checkpoint(OPENAIS)
+    (tmp_path / "hub" / "models--other").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"put open_clip_model.safetensors or open_clip_p"):
+        check_checkpoint(LAIONS)
 
 
 def test_a_hub_behind_a_firewall_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:

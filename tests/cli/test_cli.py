@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -274,57 +273,3 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_traceback_only_on_request(
     assert "BadZipFile" in done.stderr
     assert "--verbose shows more" in done.stderr
     assert "Traceback" in sparc_dist("--verbose", "prompts", config).stderr
-
-
-def test_label_a_folder_of_pictures(tmp_path: Path, scenes: Path, cluster: str) -> None:
-    photos = tmp_path / "my photos"
-    photos.mkdir()
-    for path in sorted(scenes.iterdir())[:24]:
-        (photos / f"Hôtel {path.name}").write_bytes(path.read_bytes())
-    (photos / "broken.jpg").write_bytes(b"no")
-    out = tmp_path / "out"
-    options = ("--classes", "cat, pizza,traffic light", "--model", "sparc-tiny", "--out", out)
-    done = sparc_dist("label", photos, *options, ray=cluster)
-    assert done.returncode == 0, done.stderr
-    assert "… and 4 more" in done.stdout
-    assert "1 of 25 images could not be read: 1 × not an image in a known format." in done.stdout
-    lines = (out / "labels.csv").read_text().splitlines()
-    assert lines[0] == "image_id,class,probability,present,score,rank"
-    assert len(lines) == 1 + 24 * 3
-    rows = [line.split(",") for line in lines[1:4]]
-    assert {row[0] for row in rows} == {rows[0][0]}
-    assert rows[0][0].startswith("Hôtel ")
-    assert {row[1] for row in rows} == {"cat", "pizza", "traffic light"}
-    assert [row[5] for row in rows] == ["1", "2", "3"]
-    assert float(rows[0][4]) >= float(rows[1][4]) >= float(rows[2][4])
-    assert all(0 <= float(row[2]) <= 1 for row in rows)
-    present = [f"{row[1]} {float(row[2]):.2f}" for row in rows if row[3] == "yes"]
-    likeliest = f"nothing (likeliest: {rows[0][1]} {float(rows[0][2]):.2f})"
-    assert f"{rows[0][0]}: {', '.join(present) or likeliest}" in done.stdout
-    assert "There are too few images or classes" in done.stdout
-    assert "SPARC" not in done.stdout
-    assert sparc_dist("decide", out, "--threshold", "0.001").returncode == 0
-    again = (out / "labels.csv").read_text()
-    assert again.count(",yes,") > "\n".join(lines).count(",yes,")
-    assert again.count("\n") == len(lines)
-    assert "| images | duo | – | – |" in sparc_dist("report", out).stdout
-
-
-def test_label_one_photo_with_one_class(tmp_path: Path, scenes: Path, cluster: str) -> None:
-    (tmp_path / "photos").mkdir()
-    content = sorted(scenes.iterdir())[0].read_bytes()
-    (tmp_path / "photos" / "one.jpg").write_bytes(content)
-    options = ("--classes", "cat", "--model", "sparc-tiny", "--out", tmp_path / "out")
-    done = sparc_dist("label", tmp_path / "photos", *options, ray=cluster)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^one\.jpg: (cat|nothing \(likeliest: cat) 0\.\d\d", done.stdout)
-    assert "The classes of the image are in" in done.stdout
-
-
-def test_label_says_which_file_is_missing(tmp_path: Path, scenes: Path, cluster: str) -> None:
-    options = ("--classes", "cat,dog", "--weights", tmp_path / "none.pt", "--out", tmp_path / "o")
-    done = sparc_dist("label", scenes, *options, ray=cluster)
-    assert done.returncode == 1
-    assert f"there is no weights file {tmp_path / 'none.pt'}; put the checkpoint" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr

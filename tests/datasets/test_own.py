@@ -196,7 +196,7 @@ def test_row_groups_are_shards_for_batches_of_any_size(tmp_path: Path) -> None:
 def test_nothing_is_written_if_ids_are_duplicate_or_there_are_no_images(tmp_path: Path) -> None:
     url = str(tmp_path / "images.parquet")
     twice = [images_table(["a"], ["a"], [None]), images_table(["b", "a"], ["b", "a"], [None, None])]
-    with pytest.raises(UserError, match="Duplicate image_id"):
+    with pytest.raises(UserError, match="Duplicate image_id: a; make the ids unique"):
         write_images(twice, url, 4)
     with pytest.raises(UserError, match="contains no images"):
         write_images([], url, 4)

@@ -141,3 +141,11 @@ def test_an_unreadable_image_has_a_reason(content: bytes, reason: str) -> None:
 
 def test_the_bomb_exceeds_the_limit() -> None:
     assert MAX_PIXELS < 40_000**2
+
+
+def test_heic_is_read_where_its_package_is_installed() -> None:
+    heif = pytest.importorskip("pillow_heif")
+    buffer = io.BytesIO()
+    heif.from_pillow(Image.new("RGB", (64, 32), "red")).save(buffer)
+    pixels = decode(buffer.getvalue(), 8)
+    assert np.allclose(pixels, [255, 0, 0], atol=12)

@@ -10,7 +10,7 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.config import Config, parse
 from sparc_dist.errors import UserError
-from sparc_dist.runs import RunLayout, claim, read_record
+from sparc_dist.runs import Marker, Provenance, RunLayout, claim, read_record
 from sparc_dist.runs.record import FORMAT
 
 
@@ -25,6 +25,13 @@ def config(tmp_path: Path) -> Config:
 def change(path: Path, **fields: object) -> None:
     record = json.loads(path.read_text())
     path.write_text(json.dumps({name: v for name, v in (record | fields).items() if v is not None}))
+
+
+def score_a_shard(layout: RunLayout) -> None:
+    """Writes the markers of a prepared data set and of its only scored shard."""
+    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    scoring = Provenance("weights", "prompts", "images", "cpu")
+    Marker(0, 1, 0, {}, {"scores": ""}, scoring).write(layout.dataset("pets").unit("tiny"))
 
 
 def test_a_run_of_the_first_version_which_names_no_format_is_read_and_resumed(
@@ -51,7 +58,7 @@ def test_a_run_of_a_version_without_background_classes_is_resumed(
     layout = RunLayout(config.output)
     claim(layout, config)
     change(tmp_path / "run.json", config=older(config))
-    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    score_a_shard(layout)
     assert claim(layout, config)["config"] == older(config)
 
 
@@ -61,7 +68,7 @@ def test_new_settings_of_a_run_of_an_older_version_are_refused(
     layout = RunLayout(config.output)
     claim(layout, config)
     change(tmp_path / "run.json", config=older(config))
-    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    score_a_shard(layout)
     dataset = config.datasets[0].model_copy(update={"background": ("bridge", "snow")})
     with pytest.raises(UserError, match="background"):
         claim(layout, config.model_copy(update={"datasets": (dataset,)}))
@@ -73,7 +80,7 @@ def test_other_changes_of_a_run_of_an_older_version_are_refused(
     layout = RunLayout(config.output)
     claim(layout, config)
     change(tmp_path / "run.json", config=older(config) | {"shard_size": 7})
-    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    score_a_shard(layout)
     with pytest.raises(UserError, match=r"another config \(config.shard_size: 7 → 256\)"):
         claim(layout, config)
 
@@ -88,6 +95,21 @@ def test_a_run_of_an_older_version_without_results_is_recorded_anew(
     assert read_record(layout)["config"] == config.identity()
 
 
+def test_a_run_without_scores_blocks_no_other_config(tmp_path: Path, config: Config) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    data = layout.dataset("pets")
+    storage.write_json(data.marker, {"shards": 1})  # prepared, and then something failed
+    storage.write_bytes(data.images, b"of the old config")
+    other = config.model_copy(update={"shard_size": 7})
+    assert claim(layout, other)["config"]["shard_size"] == 7
+    assert not Path(data.marker).exists()
+    assert not Path(data.images).exists()
+    score_a_shard(layout)
+    with pytest.raises(UserError, match="another config"):
+        claim(layout, config)
+
+
 def test_changed_background_names_are_refused(tmp_path: Path, config: Config) -> None:
     names = tmp_path / "names.txt"
     names.write_text("boat\n")
@@ -95,7 +117,7 @@ def test_changed_background_names_are_refused(tmp_path: Path, config: Config) ->
     config = config.model_copy(update={"datasets": (dataset,)})
     layout = RunLayout(config.output)
     claim(layout, config)
-    storage.write_json(layout.dataset("pets").marker, {"shards": 1})
+    score_a_shard(layout)
     assert claim(layout, config)["config"] == config.identity()
     names.write_text("tree\n")
     with pytest.raises(UserError, match=r"names\.txt"):

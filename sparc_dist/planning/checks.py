@@ -1,0 +1,114 @@
+"""What can be known in a second or two, before anything slow starts: units that cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from sparc_dist import storage
+from sparc_dist.backbones.names import check_model
+from sparc_dist.backbones.weights import check_checkpoint
+from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
+from sparc_dist.datasets import check_unique, class_names, open_source
+from sparc_dist.errors import UserError, explain
+from sparc_dist.prompts import background_names
+from sparc_dist.runs import MarkerSummary, Pending, RunLayout, UnitKey, UnitLayout
+from sparc_dist.storage import is_web, without_secrets
+
+LOOKED_AT = 20_000  # rows of a manifest whose ids are compared
+SAMPLE = 8  # files of a manifest that are looked for
+
+
+def find_problems(
+    config: Config, pending: Pending, layout: RunLayout | None, here: bool
+) -> dict[UnitKey, str]:
+    """Returns the pending units that cannot be scored, and why.
+
+    layout: the run to resume, if any. here: whether this machine does the work; if a cluster does,
+    only the names of models are checked, because its machines may have other files.
+    """
+    wanted = {backbone.name: backbone for many in pending.values() for backbone in many}
+    with ThreadPoolExecutor(SAMPLE) as pool:
+        checks = (partial(_check_backbone, backbone, here) for backbone in wanted.values())
+        backbones = dict(zip(wanted, pool.map(_reason, checks), strict=True))
+    found: dict[UnitKey, str] = {}
+    for dataset in config.datasets:
+        data = layout.dataset(dataset.name) if layout else None
+        facts = storage.read_json_if_exists(data.marker) if data else None
+        problem = None
+        if here and pending[dataset.name] and facts is None:
+            problem = _reason(partial(_check_dataset, dataset))
+        for name in [backbone.name for backbone in pending[dataset.name]]:
+            reason = problem or backbones[name]
+            if reason and not (data and facts and _is_scored(data.unit(name), facts)):
+                found[dataset.name, name] = reason
+    return found
+
+
+def _is_scored(unit: UnitLayout, facts: dict[str, Any]) -> bool:
+    """Whether scores are complete, which then need neither images nor weights."""
+    return not MarkerSummary.of(unit, facts["shards"]).missing
+
+
+def _reason(check: Callable[[], None]) -> str | None:
+    """Returns what a check finds wrong."""
+    try:
+        check()
+    except Exception as error:  # of any library that reads
+        return explain(error)
+    return None
+
+
+def _check_backbone(backbone: BackboneConfig, here: bool) -> None:
+    check_model(backbone)
+    if here:
+        check_checkpoint(backbone)
+
+
+def _check_dataset(dataset: DatasetConfig) -> None:
+    for url in _texts(dataset):
+        if not storage.exists(url):
+            raise UserError(f"There is no file {without_secrets(url)}; check the path.")
+    classes = class_names(dataset)
+    background_names(dataset.background, classes, ())
+    if DATASET_KINDS[dataset.kind] is None:
+        _check_images(dataset, classes)
+    elif not storage.is_folder(str(dataset.images)):  # its annotations take longer to read
+        raise UserError(f"There is no folder {dataset.images}; check the path.")
+
+
+def _texts(dataset: DatasetConfig) -> Iterator[str]:
+    """Yields the files that a data set names besides its images."""
+    prompts = dataset.prompts
+    named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
+    yield from (url for url in (*named, prompts.descriptive) if isinstance(url, str))
+
+
+def _check_images(dataset: DatasetConfig, classes: tuple[str, ...]) -> None:
+    """Looks at the first images: all ids of a small manifest, else that there are any."""
+    ids: list[str] = []
+    uris: list[str] = []
+    for table in open_source(dataset, classes).images():
+        ids += table["image_id"].to_pylist()
+        uris += table["uri"].to_pylist()
+        if dataset.kind != "manifest" or len(ids) >= LOOKED_AT:
+            break
+    if not ids:
+        raise UserError(f"{dataset.images} contains no images; check the path.")
+    check_unique(ids)
+    if dataset.kind == "manifest":
+        _check_sample([uri for uri in uris if not is_web(uri)], str(dataset.images))
+
+
+def _check_sample(uris: list[str], table: str) -> None:
+    """Raises UserError if none of some files of a manifest exists."""
+    sample = uris[:: -(-len(uris) // SAMPLE) or 1]
+    with ThreadPoolExecutor(SAMPLE) as pool:
+        if sample and not any(pool.map(storage.exists, sample)):
+            raise UserError(
+                f"{table}: none of the {len(sample)} files that were looked for exists, "
+                f"{without_secrets(sample[0])} among them; correct the column `uri`, whose paths "
+                "are relative to the table's folder."
+            )
