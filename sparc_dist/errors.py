@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 #: The longest line that ``explain`` makes of an exception that is not ours.
 LONGEST = 300
@@ -84,6 +84,14 @@ def chain_of_causes(error: BaseException) -> Iterator[BaseException]:
         yield seen
         cause = getattr(seen, "cause", None)
         seen = cause if isinstance(cause, BaseException) else seen.__cause__
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Returns the end of a message about a mistyped word: the known one most like it, if any."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(known), 1)
+    return f"; did you mean {quoted(found[0])}?" if found else ""
 
 
 def quoted(value: object) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
 from sparc_dist import storage
 from sparc_dist.config import Config
+from sparc_dist.datasets import image_changes
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import joins_ray
 from sparc_dist.planning.checks import find_problems
@@ -19,8 +21,9 @@ def run(config: Config, overwrite: bool = False, phase: Phase = "all") -> Result
     """Does what is missing of a run; a unit that fails does not stop the others."""
     layout = RunLayout(config.output)
     problems = {} if phase == "reduce" else _problems(config, layout, overwrite)
-    record = claim(layout, config, overwrite)
+    record = claim(layout, config, overwrite, image_changes)
     results = Results.read(layout, record)
+    results.changes = _folder_changes(config, layout, record["started"])
     results.failures = problems  # without those of an earlier start
     pending = _pending(config, {**results.metrics, **problems})
     results.nothing_to_do = not any(pending.values())
@@ -62,6 +65,16 @@ def _problems(config: Config, layout: RunLayout, overwrite: bool) -> dict[UnitKe
         first, *others = dict.fromkeys(found.values())
         raise UserError(first + (" No other unit of the run can start either." if others else ""))
     return found
+
+
+def _folder_changes(config: Config, layout: RunLayout, started: str) -> dict[str, str]:
+    """Returns what became of the folders of images; a run keeps to those it has begun with."""
+    found = {}
+    for dataset in config.datasets:
+        if dataset.kind == "folder":
+            with suppress(UserError):  # a finished run outlives its folder
+                found[dataset.name] = image_changes(dataset, layout.dataset(dataset.name), started)
+    return {name: changes for name, changes in found.items() if changes}
 
 
 def _check_error_share(results: Results, limit: float) -> None:

@@ -6,7 +6,6 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.options import new_command
-from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
 
 TEXT = """\
@@ -26,6 +25,7 @@ def add_parser(group: Any) -> None:
 def backbones(options: Namespace) -> int:
     """Tries each backbone and prints what it took."""
     from sparc_dist.backbones.check import TITLE, check_backbones
+    from sparc_dist.config import load_config
 
     config = load_config(options.config) if options.config else None
     print(TITLE, flush=True)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, current_thread, main_thread
+from typing import NoReturn
 
 from sparc_dist import __version__
 from sparc_dist.cli import (
     ask,
     backbones,
     bench,
+    completion,
     datasets,
     decide,
     demo,
@@ -27,8 +33,8 @@ from sparc_dist.cli import (
     simulate,
     status,
 )
-from sparc_dist.cli.options import EPILOG
-from sparc_dist.errors import UserError, explain
+from sparc_dist.cli.options import EPILOG, add_verbose
+from sparc_dist.errors import UserError, did_you_mean, explain
 
 #: In the order in which ``--help`` lists them.
 COMMANDS = (
@@ -48,6 +54,7 @@ COMMANDS = (
     experiment,
     simulate,
     bench,
+    completion,
 )
 
 
@@ -57,9 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING)
     if options.verbose:  # ours only: other libraries log what they send, with its signatures
         logging.getLogger("sparc_dist").setLevel(logging.DEBUG)
+    terminated = Event()
     try:
-        code: int = options.command(options)
-        return code
+        with _sigterm_stops(terminated):
+            code: int = options.command(options)
+            return code
     except UserError as error:
         print(f"sparc-dist: {error}", file=sys.stderr)
         return 2
@@ -78,12 +87,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print("sparc-dist: stopped; run the same command again to resume.", file=sys.stderr)
-        return 130
+        return 143 if terminated.is_set() else 130
+
+
+@contextmanager
+def _sigterm_stops(terminated: Event) -> Iterator[None]:
+    """Raises KeyboardInterrupt on SIGTERM, so that everything ends as it does on Ctrl-C.
+
+    terminated: set then. Not a type of its own: Ray raises a KeyboardInterrupt anew.
+    """
+    if current_thread() is not main_thread():  # only that may handle signals
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the end
+        terminated.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that suggests the closest of several choices."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the error and exits."""
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if wrong:
+            message += did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2]))
+        super().error(message)
 
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands and their options."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="sparc-dist",
         description="Zero-shot multi-label recognition: say which of a list of classes each image "
         "contains, with a CLIP-type model and no labels.",
@@ -92,7 +134,8 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"sparc-dist {__version__}")
-    top.add_argument("--verbose", action="store_true", help="log more, and show tracebacks")
+    add_verbose(top)
+    top.set_defaults(verbose=False)
     group = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in COMMANDS:
         module.add_parser(group)

@@ -7,7 +7,6 @@ from typing import Any
 
 from sparc_dist.cli.finish import run_config
 from sparc_dist.cli.options import add_overwrite, new_command, positive_int
-from sparc_dist.config import load_config
 
 TEXT = """\
 Draws 2,000 scenes with a fixed seed, takes compound prompts from the labels of other scenes, and
@@ -37,6 +36,7 @@ def add_parser(group: Any) -> None:
 
 def demo(options: Namespace) -> int:
     """Draws the demo's scenes and runs them."""
+    from sparc_dist.config import load_config
     from sparc_dist.demo.inputs import write_demo
 
     config = load_config(write_demo(options.out, options.images))

@@ -7,12 +7,13 @@ from argparse import Namespace
 from textwrap import fill
 from typing import Any
 
+from sparc_dist.cli.finish import print_failures
 from sparc_dist.cli.options import RUN, absolute_url, new_command, run_root
 from sparc_dist.errors import UserError
 from sparc_dist.experiments import EXPERIMENTS
-from sparc_dist.external_scores import PLUG_IN_METHODS
-from sparc_dist.runs import RunLayout
 
+#: Those of ``external_scores``, which takes too long to import for a help page.
+METHODS = ("tagclip", "tai-dpt", "comc", "other")
 NAMES = fill(", ".join(EXPERIMENTS), 98, initial_indent="  ", subsequent_indent="  ")
 TEXT = f"""\
 Makes tables and figures of the paper from what a finished run has stored: scores, embeddings and
@@ -50,7 +51,7 @@ def add_parser(group: Any) -> None:
     )
     parser.add_argument(
         "--method",
-        choices=tuple(PLUG_IN_METHODS),
+        choices=METHODS,
         help=f"{_applies_to('method')}: whose scores they are (default: other)",
     )
 
@@ -59,6 +60,7 @@ def experiment(options: Namespace) -> int:
     """Makes experiments on a run."""
     from sparc_dist.experiments.run import run_experiments
     from sparc_dist.experiments.session import Options
+    from sparc_dist.runs import Results, RunLayout, read_record
 
     names = tuple(EXPERIMENTS) if options.name == "all" else (options.name,)
     given = vars(options)
@@ -81,8 +83,11 @@ def experiment(options: Namespace) -> int:
             print(found.to_markdown(), flush=True)
     if failed and len(names) == 1:
         return 2
-    print(f"Tables and figures are in {RunLayout(run).experiments_index}")
-    return 1 if failed else 0
+    layout = RunLayout(run)
+    failures = Results.read(layout, read_record(layout)).failures
+    print_failures(failures, sys.stderr)
+    print(f"Tables and figures are in {layout.experiments_index}")
+    return 1 if failed or failures else 0
 
 
 def _applies_to(option: str) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from sparc_dist.config import Config
-from sparc_dist.runs import Phase, Results, RunLayout
-
 if TYPE_CHECKING:
-    from sparc_dist.runs import UnitKey
+    from sparc_dist.config import Config
+    from sparc_dist.runs import Phase, Results, UnitKey
 
 
 def run_config(config: Config, overwrite: bool, phase: Phase = "all") -> int:
@@ -33,15 +31,25 @@ def run_to_end(config: Config, overwrite: bool, phase: Phase = "all") -> Results
     results = run(config, overwrite, phase)
     if results.nothing_to_do:
         print("The run was already finished; nothing was missing.", file=sys.stderr)
+    for dataset, changes in results.changes.items():
+        print(
+            f"{dataset}: {changes}; the run keeps to its own list, --overwrite takes the new one.",
+            file=sys.stderr,
+        )
     return results
 
 
 def print_report(root: str, results: Results) -> None:
     """Prints the main table and where everything is."""
     from sparc_dist.report import to_markdown
+    from sparc_dist.runs import RunLayout
 
     print(to_markdown(results))
-    print(f"Scores, metrics and report are in {root}")
+    if results.metrics:
+        print(f"Scores, metrics and report are in {root}")
+    if results.failures:
+        units = len(results.datasets) * len(results.backbones)
+        print(f"{len(results.failures)} of {units} units failed; the report says why")
     print(f"Open {RunLayout(root).report}/index.html")
 
 

@@ -6,7 +6,6 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.options import new_command
-from sparc_dist.core import METHODS
 from sparc_dist.errors import UserError
 
 TEXT = """\
@@ -40,15 +39,17 @@ def add_parser(group: Any) -> None:
         default="skip",
         help="a class without a positive: left out of the mAP, or 0 (default: %(default)s)",
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace what --out holds")
 
 
 def fuse(options: Namespace) -> int:
     """Fuses score matrices."""
-    from sparc_dist.core import Method
+    from sparc_dist.core import METHODS, Method
     from sparc_dist.external_scores import fuse, read_authors, read_npz
     from sparc_dist.runs.doubts import sentences
     from sparc_dist.runs.tables import shown
 
+    _check_new(options.out, options.overwrite)
     npz = (options.scores, options.prompts)
     authors = (options.authors_dir, options.dataset, options.backbone)
     if all(npz) and not any(authors):
@@ -75,3 +76,13 @@ def fuse(options: Namespace) -> int:
         print(remark)
     print(f"Final scores are in {options.out}/final.parquet")
     return 0
+
+
+def _check_new(out: str, overwrite: bool) -> None:
+    """Raises UserError if final scores are there already, unless they may be replaced."""
+    from sparc_dist import storage
+
+    final = storage.join(out, "final.parquet")
+    found = storage.read_if_exists(storage.byte_range(final, 0, 1))
+    if found is not None and not overwrite:
+        raise UserError(f"{final} already exists; choose another --out, or --overwrite it.")

@@ -6,14 +6,16 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.classes import read_classes
 from sparc_dist.cli.finish import run_to_end
 from sparc_dist.cli.options import add_overwrite, new_command
-from sparc_dist.config import TINY, Config, parse, resolve
 from sparc_dist.errors import UserError
-from sparc_dist.runs import NO_LABELS, Results
+
+if TYPE_CHECKING:
+    from sparc_dist.config import Config
+    from sparc_dist.runs import Results
 
 TEXT = """\
 Says which of the classes each image contains, with a probability. IMAGES are photos, folders with
@@ -104,6 +106,8 @@ def _label(options: Namespace) -> int:
 
 def _remarks(results: Results) -> Iterator[str]:
     """Yields what concerns the answers: they need no labels, and are duo's."""
+    from sparc_dist.runs import NO_LABELS
+
     for remark in results.remarks():
         text = remark.removeprefix("images: ").removeprefix("images × model: ")
         if text != NO_LABELS and not text.startswith("SPARC: "):
@@ -124,6 +128,8 @@ def _grey(line: str) -> str:
 
 def _config(options: Namespace) -> Config:
     """Returns the config of some images, their classes and one model."""
+    from sparc_dist.config import TINY, parse, resolve
+
     weights = options.weights
     if weights is None and options.model != TINY:
         weights = "openai"

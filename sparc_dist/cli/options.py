@@ -7,14 +7,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from sparc_dist import storage
-from sparc_dist.config import KEYS_IN_URL, find_config, load_config
 from sparc_dist.errors import UserError
 
 RUN = "a run: its folder, its URL, or its config"
 EPILOG = """\
 exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input is wrong, or the command
-could not continue; 130 stopped by Ctrl-C, run the same command again to resume.
+could not continue; 130 stopped by Ctrl-C, 143 by SIGTERM: run the same command again to resume.
 """
 
 
@@ -30,8 +28,20 @@ def new_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add_verbose(parser)
     parser.set_defaults(command=does)
     return parser
+
+
+def add_verbose(parser: Any) -> None:
+    """Adds --verbose, which may stand before the command or after it."""
+    # Without a default: that of the command would replace what was given before it.
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="log more, and show tracebacks",
+    )
 
 
 def add_config(parser: Any) -> None:
@@ -46,11 +56,20 @@ def add_config(parser: Any) -> None:
 
 def run_root(text: str | None, option: str = "RUN") -> str:
     """Returns where a run is, which an option names by its folder, its URL or its config."""
+    from sparc_dist import storage
+    from sparc_dist.config import KEYS_IN_URL, find_config, load_config
+
     if text is None or text.endswith((".yaml", ".yml")):
         return load_config(find_config(text)).output
     if storage.without_secrets(text) != text:
         raise UserError(f"{option} {KEYS_IN_URL}.")
     return text
+
+
+def add_run(parser: Any) -> None:
+    """Adds a run, which may be left out."""
+    default = "SPARC_CONFIG, or sparc.yaml in this folder"
+    parser.add_argument("run", metavar="RUN", nargs="?", help=f"{RUN} (default: {default})")
 
 
 def add_unit(parser: Any) -> None:
@@ -93,6 +112,9 @@ def positive_float(text: str) -> float:
 
 def absolute_url(option: str, url: str) -> str:
     """Returns a URL as workers see it; it will be printed, so it must not hold a key."""
+    from sparc_dist import storage
+    from sparc_dist.config import KEYS_IN_URL
+
     if storage.without_secrets(url) != url:
         raise UserError(f"{option} {KEYS_IN_URL}.")
     return storage.absolute(url, os.getcwd())

@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.options import add_config, new_command, non_negative_int, positive_float
-from sparc_dist.config import Config, find_config, load_config
-from sparc_dist.planning import Speeds
-from sparc_dist.runs import RunLayout
 
 if TYPE_CHECKING:
+    from sparc_dist.config import Config
     from sparc_dist.planning import Capacity
 
 TEXT = """\
@@ -34,13 +32,13 @@ def add_parser(group: Any) -> None:
         parser.add_argument(
             f"--{name}", type=non_negative_int, metavar="N", help=f"number of {of} to plan for"
         )
-    for name, default, of in (
+    for name, default, of in (  # the speeds are those of planning.Speeds
         ("memory-gb", None, "memory of all machines together"),
         ("price", None, "price of one machine for an hour"),
-        ("tflops", Speeds.gpu_tflops, "TFLOP/s that a GPU reaches in float32"),
-        ("half-tflops", Speeds.half_tflops, "TFLOP/s that a GPU reaches in bf16 or fp16"),
-        ("core-gflops", Speeds.core_gflops, "GFLOP/s that a core reaches in float32"),
-        ("decodes", Speeds.decodes, "photos that a core decodes per second"),
+        ("tflops", 12.0, "TFLOP/s that a GPU reaches in float32"),
+        ("half-tflops", 40.0, "TFLOP/s that a GPU reaches in bf16 or fp16"),
+        ("core-gflops", 40.0, "GFLOP/s that a core reaches in float32"),
+        ("decodes", 60.0, "photos that a core decodes per second"),
     ):
         shown = "" if default is None else " (default: %(default)s)"
         parser.add_argument(
@@ -51,8 +49,10 @@ def add_parser(group: Any) -> None:
 def plan(options: Namespace) -> int:
     """Prints the plan of a config."""
     from sparc_dist.backbones import cost_of, vocabulary_for
+    from sparc_dist.config import find_config, load_config
     from sparc_dist.datasets import size_of
-    from sparc_dist.planning import estimate, estimate_text, plan, sizes_text
+    from sparc_dist.planning import Speeds, estimate, estimate_text, plan, sizes_text
+    from sparc_dist.runs import RunLayout
 
     config = load_config(find_config(options.config))
     capacity = _capacity(options, config)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist import storage
 from sparc_dist.cli.options import add_config, new_command
-from sparc_dist.config import find_config, load_config
-from sparc_dist.runs import RunLayout
 
 TEXT = """\
 Builds the prompt bank of every data set of CONFIG, writes it to the run's DATASET/prompts.parquet
@@ -29,9 +26,12 @@ def add_parser(group: Any) -> None:
 
 def prompts(options: Namespace) -> int:
     """Builds the prompt banks of a config."""
+    from sparc_dist import storage
     from sparc_dist.backbones import vocabulary_for
+    from sparc_dist.config import find_config, load_config
     from sparc_dist.datasets import dataset_bank
     from sparc_dist.prompts import summary
+    from sparc_dist.runs import RunLayout
 
     config = load_config(find_config(options.config))
     vocabulary = vocabulary_for(config.backbones)

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.finish import print_report
-from sparc_dist.cli.options import RUN, new_command, run_root
+from sparc_dist.cli.options import add_run, new_command, run_root
 
 TEXT = "Writes tables, page and pictures of what a run has finished so far; needs no Ray."
 
@@ -14,8 +14,7 @@ TEXT = "Writes tables, page and pictures of what a run has finished so far; need
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "report", report, "write the report of a run again", TEXT)
-    default = "SPARC_CONFIG, or sparc.yaml in this folder"
-    parser.add_argument("run", metavar="RUN", nargs="?", help=f"{RUN} (default: {default})")
+    add_run(parser)
 
 
 def report(options: Namespace) -> int:
@@ -23,5 +22,6 @@ def report(options: Namespace) -> int:
     from sparc_dist.report import write_report
 
     root = run_root(options.run)
-    print_report(root, write_report(root))
-    return 0
+    results = write_report(root)
+    print_report(root, results)
+    return 1 if results.failures else 0

@@ -7,7 +7,6 @@ from typing import Any
 
 from sparc_dist.cli.finish import run_config
 from sparc_dist.cli.options import add_config, add_overwrite, new_command
-from sparc_dist.config import find_config, load_config
 
 TEXT = """\
 Scores every data set of CONFIG under every backbone, fuses the scores, and writes final scores,
@@ -43,5 +42,7 @@ def add_parser(group: Any) -> None:
 
 def run(options: Namespace) -> int:
     """Runs a config."""
+    from sparc_dist.config import find_config, load_config
+
     config = load_config(find_config(options.config), options.to)
     return run_config(config, options.overwrite, options.only or "all")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from dataclasses import fields
-from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import print_failures, print_report
 from sparc_dist.cli.options import (
@@ -16,12 +14,12 @@ from sparc_dist.cli.options import (
     non_negative_int,
     positive_int,
 )
-from sparc_dist.config import DATASET_KINDS
 from sparc_dist.errors import UserError, quoted
-from sparc_dist.simulation import Noise
 
-RATES = ", ".join(f"{field.name} {field.default:g}" for field in fields(Noise))
-TEXT = f"""\
+if TYPE_CHECKING:
+    from sparc_dist.simulation import Noise
+
+TEXT = """\
 Draws labels from a co-occurrence and scores from the paper's noise model (image bias, prompt bias,
 OR with AND-bonus, flipped labels), writes them to DIR as a run's, and reduces them. Every stage and
 experiment can then be tried at full size without a single image.
@@ -32,9 +30,13 @@ examples:
   sparc-dist experiment rank-fusion --run simulated
 
 rates of --noise and their defaults:
-{fill(RATES, 98, initial_indent="  ", subsequent_indent="  ")}
+  miss 0.16, ghost 0.002, offset 0.12, offset_sd 0.013, gain_sd 0.1, base 0.05, base_sd 0.01, lift
+  0.06, lift_sd 0.01, bonus 0.5, bonus_sd 0.08, prompt_sd 0.01, singleton 0.011, auxiliary 0.02,
+  compound 0.03
 """
 IMAGES, CLASSES = 5000, 20
+#: The kinds of data sets that have a known size.
+OFFICIAL = ("voc2007", "coco2014", "nuswide")
 
 
 def add_parser(group: Any) -> None:
@@ -43,7 +45,7 @@ def add_parser(group: Any) -> None:
     parser = new_command(group, "simulate", simulate, summary, TEXT)
     parser.add_argument(
         "--like",
-        choices=[kind for kind, preset in DATASET_KINDS.items() if preset],
+        choices=OFFICIAL,
         help="take the number of images and classes of this data set",
     )
     parser.add_argument("--images", type=positive_int, metavar="N", help=f"(default: {IMAGES})")
@@ -88,6 +90,10 @@ def simulate(options: Namespace) -> int:
 
 def _noise(rates: list[str]) -> Noise:
     """Returns the rates of the noise model with the user's changes."""
+    from dataclasses import fields
+
+    from sparc_dist.simulation import Noise
+
     known = {field.name for field in fields(Noise)}
     given = {}
     for rate in rates:

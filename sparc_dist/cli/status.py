@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.options import RUN, new_command, run_root
+from sparc_dist.cli.options import add_run, new_command, run_root
 
 TEXT = """\
 Shows for each unit of a run how many of its images and shards are scored, how many images could not
@@ -20,12 +20,13 @@ example:
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "status", status, "show how far a run is", TEXT)
-    parser.add_argument("run", metavar="RUN", help=RUN)
+    add_run(parser)
 
 
 def status(options: Namespace) -> int:
     """Prints the status of a run."""
     from sparc_dist.runs.status import status, to_text
 
-    print(to_text(status(run_root(options.run))))
-    return 0
+    units = status(run_root(options.run))
+    print(to_text(units))
+    return 1 if any(unit.failed for unit in units) else 0

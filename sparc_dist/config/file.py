@@ -6,9 +6,10 @@ Relative paths are relative to the config file's folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from pydantic import ValidationError
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from sparc_dist import storage
 from sparc_dist.config.presets import OPENAI
 from sparc_dist.config.schema import KEYS_IN_URL, BackboneConfig, Config, is_file_name
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.errors import UserError, did_you_mean, quoted
 from sparc_dist.storage import is_remote
 
 #: The config file that is read if none is named.
@@ -130,7 +131,8 @@ def _problem_line(problem: dict[str, Any]) -> str:
     field = ".".join(map(_key, problem["loc"])) or "config"
     # pydantic reports unknown keys of a dataclass, as `method:` is, with the second type.
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{field}: unknown key; remove it or check its spelling."
+        known = did_you_mean(str(problem["loc"][-1]), _keys_at(problem["loc"][:-1]))
+        return f"{field}: unknown key{known or '; remove it or check its spelling.'}"
     if problem["type"] == "missing":
         return f"{field}: is missing; add it."
     message = problem["msg"].removeprefix("Value error, ")
@@ -143,6 +145,24 @@ def _problem_line(problem: dict[str, Any]) -> str:
     value = problem["input"] if KEYS_IN_URL not in message else None
     shown = f" (it is {quoted(value)})" if isinstance(value, str | int | float | bool) else ""
     return f"{field}: {message}{shown}."
+
+
+def _keys_at(path: Sequence[object]) -> list[str]:
+    """Returns the keys that a section of the config may have."""
+    section: Any = Config
+    for part in path:
+        if isinstance(part, str) and part in getattr(section, "model_fields", {}):
+            section = _section_in(section.model_fields[part].annotation) or section
+    return [
+        *(section.model_fields if hasattr(section, "model_fields") else get_type_hints(section))
+    ]
+
+
+def _section_in(annotation: Any) -> Any:
+    """Returns the section that a field holds, alone, in a list or as one of several types."""
+    if hasattr(annotation, "model_fields") or is_dataclass(annotation):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)
 
 
 def _key(part: object) -> str:

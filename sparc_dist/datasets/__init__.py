@@ -7,6 +7,7 @@ Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts`
 
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
+from sparc_dist.datasets.changes import image_changes
 from sparc_dist.datasets.images import SCHEMA, check_unique, chunks, images_table, write_images
 from sparc_dist.datasets.kind import DatasetKind, Labelled, Source
 from sparc_dist.datasets.manifest import Manifest
@@ -25,6 +26,7 @@ __all__ = [
     "chunks",
     "class_names",
     "dataset_bank",
+    "image_changes",
     "images_table",
     "open_source",
     "size_of",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -166,10 +167,13 @@ def noise_models(unit: Unit) -> dict[str, NoiseFit]:
             f"noise model needs at least {MIN_PAIRS}; use a run with more pairs."
         )
     passes, stages = unit.passes(), unit.stages
-    stages.start(STAGE, sum(passes.images) * (MAX_PASSES + 1))
+    stages.start(STAGE, sum(passes.images))
     parts = passes.each(STAGE, partial(_pairs, unit.shards, columns, classes))
 
+    numbers = count(1)
+
     def summed(work: Any, *arguments: Any) -> Any:
+        stages.next_pass(STAGE, next(numbers))
         return passes.merged_over(parts, STAGE, stages, work, *arguments)
 
     balance = submit(_balance, summed(CellCounts.of))
@@ -182,7 +186,7 @@ def noise_models(unit: Unit) -> dict[str, NoiseFit]:
 
     counted = get(balance, passes.limit, "The first pass of the noise model")
     fits = fit(one_pass, counted, classes, len(unit.data.bank.classes), most_passes=MAX_PASSES)
-    stages.say(f"noise model  {max(model.passes for model in fits.values())} passes")
+    stages.say(f"noise model  {next(numbers) - 1} passes")
     return fits
 
 

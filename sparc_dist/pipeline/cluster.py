@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 
@@ -24,7 +25,9 @@ from sparc_dist.pipeline.environment import LOOPBACK_VARIABLE, configure_ray
 from sparc_dist.planning import Capacity
 from sparc_dist.storage import FORWARDED
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 5
+#: How HTTP/2, and so gRPC, begins: the preface and empty SETTINGS. A server answers with its own.
+HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 POLL_SECONDS = 2
 
 
@@ -36,7 +39,7 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
         return
     # Only our own lines reach the screen; workers' logs are in Ray's session folder.
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    with _silent_stderr():
+    with _silent_stderr(), _keep_sigterm():
         if os.environ.get("RAY_ADDRESS"):
             _join(quiet)
         else:
@@ -71,8 +74,8 @@ def _join(quiet: dict[str, Any]) -> None:
         _check_reachable(address)
     except OSError as error:
         raise UserError(
-            f"No Ray answers at RAY_ADDRESS={address} ({type(error).__name__}); start it, correct "
-            "the address, or unset it to start a small Ray here."
+            f"No Ray answers at RAY_ADDRESS={address} ({error.strerror or error}); start it, "
+            "correct the address, or unset it to start a small Ray here."
         ) from None
     try:
         ray.init(runtime_env={"env_vars": forwarded} if forwarded else None, **quiet)
@@ -85,10 +88,43 @@ def _join(quiet: dict[str, Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises OSError if nothing listens at ``host:port``: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    """Raises OSError if no Ray answers at an address: Ray itself would try for minutes."""
+    found = _last_started() if address == "auto" else address.removeprefix("ray://")
+    host, _, port = found.rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"RAY_ADDRESS={address} is no address; write host:port, such as head:6379.")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as server:
+            if os.environ.get("RAY_USE_TLS") != "1":
+                server.sendall(HTTP2_START)
+                if server.recv(len(HTTP2_START))[3:4] != HTTP2_START[-6:-5]:
+                    raise OSError("what listens there is no Ray; its port is usually 6379")
+    except OSError as error:
+        raise OSError(f"{found}: {error.strerror or error}") from None
+
+
+def _last_started() -> str:
+    """Returns the address of the Ray that was started last on this machine, dead or alive."""
+    try:
+        return str(services.canonicalize_bootstrap_address("auto"))
+    except ConnectionError:
+        raise OSError("none was started on this machine") from None
+
+
+@contextmanager
+def _keep_sigterm() -> Iterator[None]:
+    """Keeps a handler of SIGTERM that Ray would replace with its own, which only exits."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if current_thread() is not main_thread() or not callable(handler):
+        yield
+        return
+    try:
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+    except SystemExit:  # from Ray's handler: the signal came while Ray started
+        signal.raise_signal(signal.SIGTERM)
 
 
 @contextmanager

@@ -22,13 +22,20 @@ class Progress:
         self._start_done = done
         self._every = every
         self._to = to
+        self._one_of_many = False
         self._start = self._printed = time.monotonic()
 
+    def next_pass(self, label: str) -> None:
+        """Counts from 0 again. Passes may be short, so the end of one is not always printed."""
+        self.label, self.done, self._start_done = label, 0, 0
+        self._start, self._one_of_many = time.monotonic(), True
+
     def add(self, images: int) -> None:
-        """Counts images as done; prints a line when it is due, and always at the end."""
+        """Counts images as done; prints a line when it is due, and at the end of the only pass."""
         self.done += images
         now = time.monotonic()
-        if now - self._printed >= self._every or self.done >= self.total:
+        ended = self.done >= self.total and not self._one_of_many
+        if now - self._printed >= self._every or ended:
             self._printed = now
             print(self.line(now - self._start), file=self._to or sys.stderr, flush=True)
 

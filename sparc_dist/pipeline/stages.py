@@ -29,10 +29,14 @@ class Stages:
 
     def start(self, stage: str, images: int, done: int = 0) -> None:
         """Starts a stage over ``images`` images, of which ``done`` were done earlier."""
-        title = f"{self.dataset} × {self.backbone}  {stage.replace('_', ' ')}"
-        self._progress = Progress(title, images, done, self.every)
+        self._progress = Progress(self._title(stage), images, done, self.every)
         self._started = time.monotonic()
         self.worked[stage] = 0
+
+    def next_pass(self, stage: str, number: int) -> None:
+        """Starts the next of many passes of a stage over all its images."""
+        if self._progress:
+            self._progress.next_pass(f"{self._title(stage)}, pass {number}")
 
     def advance(self, stage: str, images: int) -> None:
         """Counts images of a stage that are done."""
@@ -58,6 +62,9 @@ class Stages:
     def errors(self, images: int) -> None:
         """Counts images that could not be read."""
         current().count("images_unreadable_total", images, self._tags)
+
+    def _title(self, stage: str) -> str:
+        return f"{self.dataset} × {self.backbone}  {stage.replace('_', ' ')}"
 
     @property
     def _tags(self) -> dict[str, str]:

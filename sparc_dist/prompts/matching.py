@@ -2,7 +2,7 @@
 
 Words are compared in lower case without punctuation. A class matches in singular and plural, with
 or without spaces ("pottedplant", "potted plants"). The longest match wins and consumes its words,
-so that "hot dog" does not mention "dog".
+so that "hot dog" does not mention "dog" where both are classes.
 """
 
 from __future__ import annotations

@@ -7,16 +7,17 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 from sparc_dist import __version__, storage
-from sparc_dist.config import Config
+from sparc_dist.config import Config, DatasetConfig
 from sparc_dist.errors import UserError
-from sparc_dist.runs.layout import RunLayout
+from sparc_dist.runs.changes import config_changes, input_changes
+from sparc_dist.runs.layout import DatasetLayout, RunLayout
 from sparc_dist.runs.markers import MarkerSummary
 from sparc_dist.storage import without_secrets
 
@@ -28,6 +29,8 @@ LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 FORMAT = 1
 
 Record = dict[str, Any]
+#: Returns what became of a data set's images since a time, in words.
+Compare = Callable[[DatasetConfig, DatasetLayout, str], str]
 
 
 #: Keys that version 0.1 lacks, and the values with which its runs are resumed as they were.
@@ -40,8 +43,13 @@ ADDED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
-    """Writes run.json before anything else, or returns that of the same run to resume."""
+def claim(
+    layout: RunLayout, config: Config, overwrite: bool = False, compare: Compare | None = None
+) -> Record:
+    """Writes run.json before anything else, or returns that of the same run to resume.
+
+    compare: says what changed in a table of images.
+    """
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
     if overwrite:
         storage.check_access(layout.root)
@@ -55,8 +63,9 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
             different = _different(record, known)
             if not different:
                 return record
+            told = different if compare is None else _compared(different, layout, config, compare)
             raise UserError(
-                f"{layout.root} holds a run with another config ({'; '.join(different[:5])}); go "
+                f"{layout.root} holds a run with another config ({'; '.join(told[:5])}); go "
                 "back to that config, keep both with --to NEW, or replace it with --overwrite."
             )
     elif not overwrite and _has_scores(layout, identity):
@@ -73,7 +82,23 @@ def claim(layout: RunLayout, config: Config, overwrite: bool = False) -> Record:
 
 
 def _different(record: Record, identity: Record) -> list[str]:
-    return list(differences({key: record[key] for key in identity}, identity))
+    return [
+        *config_changes(record["config"], identity["config"]),
+        *input_changes(record["inputs"], identity["inputs"]),
+    ]
+
+
+def _compared(
+    different: list[str], layout: RunLayout, config: Config, compare: Compare
+) -> list[str]:
+    """Returns the differences with the images that a changed table has now."""
+    started, told = read_record(layout)["started"], list(different)
+    for dataset in config.datasets:
+        changed = f"{dataset.images}: changed since the run"
+        if changed in told:
+            images = compare(dataset, layout.dataset(dataset.name), started)
+            told[told.index(changed)] = f"images: {images}" if images else changed
+    return told
 
 
 def _known(old: Any, new: Any) -> Any:
@@ -225,20 +250,3 @@ def _experiments(layout: RunLayout) -> list[str]:
     """Returns the names of the experiments made on a run: its index shows a picture of each."""
     index = (storage.read_if_exists(layout.experiments_index) or b"").decode(errors="replace")
     return re.findall(r"\]\(([a-z0-9-]+)\.png\)", index)
-
-
-def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yields where two configs differ, as "field: old → new"."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for index, pair in enumerate(zip(old, new, strict=True)):
-            yield from differences(*pair, f"{path}.{index}")
-    elif old != new:
-        yield f"{path}: {_short(old)} → {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"

@@ -31,7 +31,7 @@ class Results:
     """The metrics of the finished units, and why others failed.
 
     notes: for each data set, what its preparation left out. nothing_to_do: whether all units were
-    finished before the run started.
+    finished before the run started. changes: for each data set, what became of its images since.
     """
 
     layout: RunLayout
@@ -41,6 +41,7 @@ class Results:
     failures: dict[UnitKey, str] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     nothing_to_do: bool = False
+    changes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, layout: RunLayout, record: dict[str, Any]) -> Results:

@@ -29,6 +29,7 @@ class UnitStatus:
     shards, "finishing", "done" with the mAP, or "failed" with the reason from the last start, until
     the next one ends. images, shards: of the data set, 0 before it is prepared. scored, errors:
     number of images that have scores, and that could not be read. done: whether nothing is missing.
+    failed: whether the last start failed.
     """
 
     dataset: str
@@ -40,6 +41,7 @@ class UnitStatus:
     shards: int = 0
     shards_done: int = 0
     done: bool = False
+    failed: bool = False
 
 
 def status(root: str) -> list[UnitStatus]:
@@ -97,7 +99,7 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
     failure = results.failures.get(key)
     failed = failure and f"failed: {' '.join(failure.split())}"
     if not data.images:
-        return UnitStatus(*key, failed or "not prepared")
+        return UnitStatus(*key, failed or "not prepared", failed=bool(failed))
     metrics = results.metrics.get(key)
     if metrics is not None:
         scored, errors, missing = metrics["images"], metrics["errors"]["images"], 0
@@ -116,6 +118,7 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
         shards=data.shards,
         shards_done=data.shards - missing,
         done=metrics is not None and not failed,
+        failed=bool(failed),
     )
 
 

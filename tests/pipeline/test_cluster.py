@@ -1,11 +1,20 @@
 import os
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
 
 import pytest
+import ray
 import torch
+from ray._private import services
 
+from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError, explain
+from sparc_dist.pipeline import cluster
 from sparc_dist.pipeline.cluster import scaled_capacity
 from sparc_dist.planning import GB, Capacity
 
@@ -69,3 +78,88 @@ def test_what_one_backbone_fails_at_is_told_in_its_name() -> None:
     )
     told = explain(RuntimeError("cuDNN error:\n  not initialised"), "Backbone b")
     assert told == "Backbone b: RuntimeError: cuDNN error: not initialised"
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[str]:
+    """Provides the address of a server that says one thing to everyone."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as caller:
+                caller.recv(100)
+                caller.sendall(reply)
+
+        Thread(target=answer, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def told(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Returns the error of joining a Ray at an address; Ray itself is never asked."""
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was asked"))
+    with pytest.raises(UserError) as caught, cluster.cluster(ResourcesConfig()):
+        pass
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"),
+    [
+        ("127.0.0.1:1", "(127.0.0.1:1: Connection refused)"),
+        ("ray://127.0.0.1:1", "(127.0.0.1:1: Connection refused)"),
+        ("nonsense", "is no address; write host:port"),
+    ],
+)
+def test_a_wrong_address_is_told_with_its_cause(
+    address: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = told(address, monkeypatch)
+    assert f"RAY_ADDRESS={address} " in said
+    assert cause in said
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_server_that_is_no_ray_is_told(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(b"HTTP/1.1 505 HTTP Version Not Supported\r\n") as address:
+        said = told(scheme + address, monkeypatch)
+    assert "what listens there is no Ray; its port is usually 6379" in said
+
+
+def test_a_server_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        said = told(f"127.0.0.1:{silent.getsockname()[1]}", monkeypatch)
+    assert "timed out" in said
+
+
+def test_auto_names_the_dead_head_that_ray_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "find_gcs_addresses", list)
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda _: "127.0.0.1:1")
+    assert "RAY_ADDRESS=auto (127.0.0.1:1: Connection refused)" in told("auto", monkeypatch)
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda _: None)
+    assert "RAY_ADDRESS=auto (none was started on this machine)" in told("auto", monkeypatch)
+
+
+def test_what_speaks_grpc_is_asked_to_let_us_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pytest.raises(pytest.fail.Exception, match="Ray was asked")
+    with answering(bytes((0, 0, 6, 4)) + bytes(11)) as address, asked:
+        told(address, monkeypatch)
+
+
+def test_a_handler_of_sigterm_outlives_the_start_of_ray() -> None:
+    """Ray sets its own, which exits with code 15; a signal to that one reaches ours."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        ours = signal.getsignal(signal.SIGTERM)
+        with cluster._keep_sigterm():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+        assert signal.getsignal(signal.SIGTERM) is ours
+        with cluster._keep_sigterm():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+            signal.raise_signal(signal.SIGTERM)
+        assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -235,7 +235,9 @@ def test_an_edited_manifest_is_another_run(
     assert final["sparc"].to_pylist() == final["debiased"].to_pylist()
     assert outcome.metrics["scenes", "tiny"]["images"] == 3
     table.write_text(table.read_text() + f"\n{scenes / names[3]}\n")
-    with pytest.raises(UserError, match=r"another config \(inputs\..*m.csv: "):
+    with pytest.raises(
+        UserError, match=r"another config \(images: 3 → 4: 1 new photo since the run\)"
+    ):
         go(write_config(few))
 
 

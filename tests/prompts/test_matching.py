@@ -29,6 +29,11 @@ def test_coco_names(text: str, expected: set[str]) -> None:
     assert found(COCO_SOME, text) == expected
 
 
+def test_a_hot_dog_is_a_dog_unless_it_is_a_class() -> None:
+    assert found(["dog", "person"], "A hot dog on a plate.") == {"dog"}
+    assert found(["dog", "hot dog"], "A hot dog on a plate.") == {"hot dog"}
+
+
 @pytest.mark.parametrize("text", ["potted plants and a tv monitor", "pottedplant and tvmonitors"])
 def test_voc_names_match_in_both_spellings(text: str) -> None:
     assert found(VOC_SOME, text) == {"pottedplant", "tvmonitor"}

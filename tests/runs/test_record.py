@@ -81,7 +81,7 @@ def test_other_changes_of_a_run_of_an_older_version_are_refused(
     claim(layout, config)
     change(tmp_path / "run.json", config=older(config) | {"shard_size": 7})
     score_a_shard(layout)
-    with pytest.raises(UserError, match=r"another config \(config.shard_size: 7 → 256\)"):
+    with pytest.raises(UserError, match=r"another config \(shard_size: 7 → 256\)"):
         claim(layout, config)
 
 
