@@ -27,6 +27,7 @@ from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labels import wide_table
 from sparc_dist.runs.shards import ClassNames, scores_table
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, SHARD, SHARDS, write_unit
+from tests.support.s3 import FaultProxy
 
 Export = Callable[..., Path]
 CONSTANT = CLASSES[3]  # has no probability
@@ -112,6 +113,17 @@ def test_a_key_in_out_is_refused(
     call = ["export", str(tmp_path / "run"), "--format", "csv", "--out", "s3://me:key@bucket/a.csv"]
     assert main(call) == 2
     assert "--out contains a key; leave it out" in capsys.readouterr().err
+
+
+def test_an_export_goes_to_s3(
+    tmp_path: Path, exported: Export, on_s3: FaultProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = "s3://runs/exports/pets.parquet"
+    call = ["export", str(tmp_path / "run"), "--format", "parquet", "--out", out]
+    assert main(call) == 0
+    assert storage.read_bytes(out) == exported("parquet").read_bytes()
+    assert main(call) == 2
+    assert f"--out {out} exists; choose" in capsys.readouterr().err
 
 
 def test_wide_tables(exported: Export, expected: dict[str, dict[str, Any]]) -> None:
