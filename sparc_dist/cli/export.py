@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist import storage
 from sparc_dist.cli.options import add_unit, new_command, run_root
 from sparc_dist.errors import UserError
 
@@ -46,6 +45,7 @@ def add_parser(group: Any) -> None:
 
 def export(options: Namespace) -> int:
     """Writes the labels of a unit."""
+    from sparc_dist import storage
     from sparc_dist.report.export import FORMATS as WRITERS
     from sparc_dist.runs.finished_unit import open_unit
 

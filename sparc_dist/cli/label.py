@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.classes import read_classes
 from sparc_dist.cli.finish import run_to_end
 from sparc_dist.cli.options import add_overwrite, new_command
 from sparc_dist.errors import UserError
@@ -128,6 +127,7 @@ def _grey(line: str) -> str:
 
 def _config(options: Namespace) -> Config:
     """Returns the config of some images, their classes and one model."""
+    from sparc_dist.cli.classes import read_classes
     from sparc_dist.config import TINY, parse, resolve
 
     weights = options.weights

@@ -24,7 +24,10 @@ print(json.dumps(names))
 
 def test_the_names_are_those_of_open_clip_and_it_is_not_imported() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    assert set(json.loads(done.stdout)) == {*open_clip.list_models(), "sparc-tiny"}
+    # Other tests may have added models to this process.
+    missing = {*open_clip.list_models(), "sparc-tiny"} - {*json.loads(done.stdout)}
+    assert missing <= {"small-vit"}
+    assert {*json.loads(done.stdout)} <= {*open_clip.list_models(), "sparc-tiny"}
 
 
 @pytest.mark.parametrize(

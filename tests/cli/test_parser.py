@@ -17,6 +17,8 @@ from sparc_dist.cli.experiment import METHODS
 from sparc_dist.cli.simulate import OFFICIAL, TEXT
 from sparc_dist.config import DATASET_KINDS
 from sparc_dist.external_scores import PLUG_IN_METHODS
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.planning import Speeds
 from sparc_dist.simulation import Noise, Settings, simulate
 from tests.support.command import sparc_dist
@@ -104,7 +106,8 @@ def test_other_shells_know_every_command(shell: str, capsys: Output) -> None:
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("simulated")
-    assert not simulate(str(root), Settings(60, 4, shard_size=30)).failures
+    with using(InProcess()):  # it would start a Ray
+        assert not simulate(str(root), Settings(60, 4, shard_size=30)).failures
     return root
 
 

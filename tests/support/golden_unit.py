@@ -32,7 +32,7 @@ from sparc_dist.runs.decisions_file import write_decisions
 from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.fusion_file import write_fusions
 from sparc_dist.runs.labels import long_table, wide_table
-from sparc_dist.runs.shards import ClassNames, final_table
+from sparc_dist.runs.shards import ERRORS, ClassNames, final_table
 from tests.support.cases import golden, golden_answer
 
 CLASSES: list[str] = golden_answer("decisions")["classes"]
@@ -105,6 +105,7 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
         ids = IDS[_cut(rows)]
         table = final_table(pa.chunked_array([ids]), scores, ClassNames(CLASSES))
         sha256 = storage.write_table(unit.final(shard), table)
+        storage.write_table(unit.errors(shard), pa.Table.from_pylist([], schema=ERRORS))
         url = unit.state("final_scores", shard)
         reduce_checkpoints.save(url, f"key:{shard}", states[shard], [sha256])
         url = unit.state("decision_statistics", shard)

@@ -142,6 +142,7 @@ def nothing(goods: Goods) -> Files:
     for suffix, magic in {**magics, "bmp": b"BM"}.items():
         yield f"only-magic.{suffix}", magic
         yield f"magic-and-zeros.{suffix}", magic + bytes(500)
+    yield "only-magic.avif", b"\0\0\0\x1cftypavif" + bytes(16)
     yield "only-magic.webp", b"RIFF\x04\0\0\0WEBP"
 
 
