@@ -200,3 +200,23 @@ def test_every_hook_is_local_and_needs_no_internet() -> None:
     assert {hook["language"] for hook in hooks} == {"system"}
     commands = {hook["entry"].split()[0] for hook in hooks}
     assert commands == {"ruff", "mypy", "lint-imports"}
+
+
+@pytest.mark.slow
+def test_first_contact_answers_and_refuses(tmp_path: Path) -> None:
+    tools = str(Path(sys.executable).parent)
+    done = subprocess.run(
+        ["sh", EXAMPLES / "first_contact.sh", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "RAY_ADDRESS": ""},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    codes = {line[:28].strip(): re.search(r"exit (\d+)", line) for line in done.stdout.splitlines()}
+    found = {step: int(code[1]) for step, code in codes.items() if code}
+    refused = {step for step, code in found.items() if code == 2}
+    assert refused == {"a folder that is not there", "a model that is not there"}
+    assert {code for step, code in found.items() if step not in refused} == {0}
+    assert len(found) == 11

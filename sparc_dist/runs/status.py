@@ -25,11 +25,11 @@ HEADER = ("data set", "backbone", "scored", "images", "errors", "shards", "stage
 class UnitStatus:
     """The status of a unit.
 
-    stage: "not prepared", "not begun", "scoring", a pass of the reduce with its finished groups of
-    shards, "finishing", "done" with the mAP, or "failed" with the reason from the last start, until
-    the next one ends. images, shards: of the data set, 0 before it is prepared. scored, errors:
-    number of images that have scores, and that could not be read. done: whether nothing is missing.
-    failed: whether the last start failed.
+    stage: "not prepared", "not begun", "texts embedded", "scoring", a pass of the reduce with its
+    finished groups of shards, "finishing", "done" with the mAP, or "failed" with the reason from
+    the last start, until the next one ends. images, shards: of the data set, 0 before it is
+    prepared. scored, errors: number of images that have scores, and that could not be read. done:
+    whether nothing is missing. failed: whether the last start failed.
     """
 
     dataset: str
@@ -133,7 +133,8 @@ def _done(results: Results, key: tuple[str, str]) -> str:
 def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
     """Returns the stage of a unit that is not done: the first one that is not complete."""
     if missing:
-        return "scoring" if missing < data.shards else "not begun"
+        begun = "texts embedded" if storage.exists(unit.texts) else "not begun"
+        return "scoring" if missing < data.shards else begun
     groups = len(shard_groups(data.shards))
     with ThreadPoolExecutor(READERS) as readers:
         for name in STAGES:

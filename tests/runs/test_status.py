@@ -100,11 +100,12 @@ def failed(dataset: str, backbone: str, error: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run with a unit at each stage."""
-    names = ("new", "some", "scored", "ranks", "final", "counts", "last", "done", "broken")
+    names = ("new", "texts", "some", "scored", "ranks", "final", "counts", "last", "done", "broken")
     left = [failed("voc", "broken", "The weights\nare damaged.")]
     layout = begin(str(tmp_path_factory.mktemp("run")), names, ("voc", "later"), units=left)
     prepare(layout)
     data = layout.dataset("voc")
+    storage.write_bytes(data.unit("texts").texts, b"")
     score(data.unit("some"), 30, errors=2)
     score(data.unit("broken"), 1)
     passes = {
@@ -124,6 +125,7 @@ def test_each_stage_is_reported(root: str) -> None:
     units = {unit.backbone: unit for unit in status(root) if unit.dataset == "voc"}
     assert {name: unit.stage for name, unit in units.items()} == {
         "new": "not begun",
+        "texts": "texts embedded",
         "some": "scoring",
         "scored": "prompt statistics, 0 of 35 groups",
         "ranks": "rank statistics, 12 of 35 groups",
@@ -186,7 +188,7 @@ def test_the_command_as_typed(root: str) -> None:
     done = sparc_dist("status", root)
     assert (done.returncode, done.stderr) == (1, "")  # a unit failed
     assert done.stdout == to_text(status(root)) + "\n"
-    assert done.stdout.count("\n") == 1 + 2 * 9 + 1
+    assert done.stdout.count("\n") == 1 + 2 * 10 + 1
     assert {path: os.stat(path).st_mtime_ns for path in Path(root).rglob("*")} == before
 
 
