@@ -72,7 +72,7 @@ class OnRay:
             **one,
         )
         scored = decoded.map_batches(
-            _ScoreActor,
+            ScoreShardActor,
             fn_constructor_args=(steps,),
             compute=ray.data.ActorPoolStrategy(size=min(steps.scorers.actors, len(rows))),
             # A scorer manages its own threads: reserving CPUs for it as well would leave none for
@@ -100,13 +100,14 @@ class OnRay:
             metric.inc(value, dict(tags))
 
 
-class _ScoreActor:
+class ScoreShardActor:
     """A scorer whose embeddings of prompts come from Ray's object store."""
 
     def __init__(self, steps: ShardSteps) -> None:
         self._score: ScoreShard = steps.scorer(ray.get(steps.texts))
 
     def __call__(self, batch: Any) -> Any:
+        """Scores a shard."""
         return self._score(batch)
 
 

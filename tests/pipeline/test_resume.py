@@ -105,7 +105,7 @@ def test_another_config_is_refused_kept_apart_or_put_in_its_place(
     config.write_text(json.dumps(changed))
     done = sparc_dist("run", config)
     assert done.returncode == 2
-    assert "(config.method.merge: True → False; config.shard_size: 10 → 30); go back" in done.stderr
+    assert "(method.merge: True → False; shard_size: 10 → 30); go back" in done.stderr
     assert "--to NEW, or replace it with --overwrite" in done.stderr
     assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
 
