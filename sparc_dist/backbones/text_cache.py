@@ -50,19 +50,19 @@ class TextCache:
             table = storage.read_table(url)
             if (table.schema.metadata or {}).get(b"maker") != self.maker.encode():
                 return {}
-            rows = np.array(table["embedding"].to_pylist(), dtype=np.float32)
-            return dict(zip(table["text"].to_pylist(), rows, strict=True))
+            flat = table["embedding"].combine_chunks().flatten().to_numpy()
+            return dict(zip(table["text"].to_pylist(), flat.reshape(len(table), -1), strict=True))
         except (OSError, ValueError, KeyError, pa.ArrowException):
             return {}
 
     def _write(self, url: str, rows: dict[str, Float32]) -> None:
-        schema = pa.schema(
-            [("text", pa.string()), ("embedding", pa.list_(pa.float32()))],
-            metadata={"maker": self.maker},
-        )
-        columns = [list(rows), [row.tolist() for row in rows.values()]]
+        # Whole arrays: Python's own numbers would take eight times the memory.
+        matrix = np.stack(list(rows.values()))
+        embeddings = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+        columns = {"text": pa.array(list(rows), pa.string()), "embedding": embeddings}
         try:
-            storage.write_table(url, pa.table([*map(pa.array, columns)], schema=schema))
+            table = pa.table(columns).replace_schema_metadata({"maker": self.maker})
+            storage.write_table(url, table)
         except OSError:
             return  # a place that cannot be written costs time later, and no result
 
