@@ -132,9 +132,10 @@ def _done(results: Results, key: tuple[str, str]) -> str:
 
 def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
     """Returns the stage of a unit that is not done: the first one that is not complete."""
+    if missing and missing < data.shards:
+        return "scoring"
     if missing:
-        begun = "texts embedded" if storage.exists(unit.texts) else "not begun"
-        return "scoring" if missing < data.shards else begun
+        return "not begun" if storage.read_if_exists(unit.texts) is None else "texts embedded"
     groups = len(shard_groups(data.shards))
     with ThreadPoolExecutor(READERS) as readers:
         for name in STAGES:
