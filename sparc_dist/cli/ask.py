@@ -5,8 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.options import add_unit, new_command, non_negative_int, positive_int, run_root
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.cli.options import (
+    add_unit,
+    check_out,
+    new_command,
+    non_negative_int,
+    positive_int,
+    run_root,
+    unknown_class,
+)
 
 TEXT = """\
 Writes a CSV file with rows image_id, uri, class, answer. Fill in yes or no under `answer`, by hand
@@ -52,13 +59,11 @@ def ask(options: Namespace) -> int:
     from sparc_dist.runs.asking import questions
     from sparc_dist.runs.finished_unit import open_unit
 
+    check_out(options.out)
     check_new(options.out)
     unit = open_unit(run_root(options.run), options.dataset, options.backbone)
     if options.name is not None and options.name not in unit.classes:
-        raise UserError(
-            f"--class: unknown class {quoted(options.name)}; the classes are "
-            f"{', '.join(unit.classes[:10])}{', …' if len(unit.classes) > 10 else ''}."
-        )
+        raise unknown_class("--class", options.name, unit.classes)
     asked = list(questions(unit, options.count, options.seed, options.name))
     write_questions(options.out, asked)
     images = len({question.image_id for question in asked})

@@ -94,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sigterm_stops(terminated: Event) -> Iterator[None]:
     """Raises KeyboardInterrupt on SIGTERM, so that everything ends as it does on Ctrl-C.
 
-    terminated: set then. Not a type of its own: Ray raises a KeyboardInterrupt anew.
+    terminated: set then. An exception of its own type would not do: Ray replaces it with a new
+    KeyboardInterrupt.
     """
     if current_thread() is not main_thread():  # only that may handle signals
         yield

@@ -6,7 +6,14 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.options import add_unit, new_command, positive_float, positive_int, run_root
+from sparc_dist.cli.options import (
+    add_unit,
+    new_command,
+    positive_float,
+    positive_int,
+    run_root,
+    unknown_class,
+)
 from sparc_dist.errors import UserError, quoted
 
 if TYPE_CHECKING:
@@ -125,10 +132,7 @@ def _prevalences(text: str, classes: Sequence[str]) -> dict[int, float]:
                 f"{classes[0]}=0.1, or give a .csv or .parquet table of labels."
             )
         if name not in classes:
-            raise UserError(
-                f"--prevalence: unknown class {quoted(name)}; the classes are "
-                f"{', '.join(classes[:10])}{', …' if len(classes) > 10 else ''}."
-            )
+            raise unknown_class("--prevalence", name, classes)
         if classes.index(name) in found:
             raise UserError(f"--prevalence: {quoted(name)} is given twice; keep one.")
         found[classes.index(name)] = _share(name, number)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import suppress
 from typing import Any
 
-from sparc_dist.cli.options import add_unit, new_command, run_root
+from sparc_dist.cli.options import add_unit, check_out, new_command, run_root
 from sparc_dist.errors import UserError
 
 #: Each format and what it writes.
@@ -50,10 +51,12 @@ def export(options: Namespace) -> int:
     from sparc_dist.runs.finished_unit import open_unit
 
     out = options.out
-    if storage.without_secrets(out) != out:
-        raise UserError("--out contains a key; leave it out and set it in the environment.")
-    if not options.overwrite and storage.exists(out):
-        raise UserError(f"--out {out} exists; choose another name, or add --overwrite.")
+    check_out(out)
+    with suppress(
+        PermissionError
+    ):  # a store that forbids listing refuses to tell of a missing file
+        if not options.overwrite and storage.exists(out):
+            raise UserError(f"--out {out} exists; choose another name, or add --overwrite.")
     unit = open_unit(run_root(options.run), options.dataset, options.backbone)
     WRITERS[options.format](unit, out)
     print(f"Wrote {out} ({options.format}, {unit.metrics['images']} images)")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 
 RUN = "a run: its folder, its URL, or its config"
 EPILOG = """\
@@ -56,14 +56,37 @@ def add_config(parser: Any) -> None:
 
 def run_root(text: str | None, option: str = "RUN") -> str:
     """Returns where a run is, which an option names by its folder, its URL or its config."""
-    from sparc_dist import storage
-    from sparc_dist.config import KEYS_IN_URL, find_config, load_config
+    from sparc_dist.config import find_config, load_config
 
     if text is None or text.endswith((".yaml", ".yml")):
         return load_config(find_config(text)).output
-    if storage.without_secrets(text) != text:
-        raise UserError(f"{option} {KEYS_IN_URL}.")
+    check_no_key(option, text)
     return text
+
+
+def check_no_key(option: str, url: str) -> None:
+    """Raises UserError if a URL holds a key: it will be printed."""
+    from sparc_dist import storage
+    from sparc_dist.config import KEYS_IN_URL
+
+    if storage.without_secrets(url) != url:
+        raise UserError(f"{option} {KEYS_IN_URL}.")
+
+
+def check_out(url: str) -> None:
+    """Raises UserError if the place of an output holds a key: it will be printed."""
+    from sparc_dist import storage
+
+    if storage.without_secrets(url) != url:
+        raise UserError("--out contains a key; leave it out and set it in the environment.")
+
+
+def unknown_class(option: str, name: str, classes: Sequence[str]) -> UserError:
+    """Returns the error about a class that the run does not have."""
+    more = ", …" if len(classes) > 10 else ""
+    return UserError(
+        f"{option}: unknown class {quoted(name)}; the classes are {', '.join(classes[:10])}{more}."
+    )
 
 
 def add_run(parser: Any) -> None:
@@ -113,8 +136,6 @@ def positive_float(text: str) -> float:
 def absolute_url(option: str, url: str) -> str:
     """Returns a URL as workers see it; it will be printed, so it must not hold a key."""
     from sparc_dist import storage
-    from sparc_dist.config import KEYS_IN_URL
 
-    if storage.without_secrets(url) != url:
-        raise UserError(f"{option} {KEYS_IN_URL}.")
+    check_no_key(option, url)
     return storage.absolute(url, os.getcwd())

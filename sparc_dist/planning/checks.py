@@ -106,9 +106,17 @@ def _check_sample(uris: list[str], table: str) -> None:
     """Raises UserError if none of some files of a manifest exists."""
     sample = uris[:: -(-len(uris) // SAMPLE) or 1]
     with ThreadPoolExecutor(SAMPLE) as pool:
-        if sample and not any(pool.map(storage.exists, sample)):
+        if sample and not any(pool.map(_may_exist, sample)):
             raise UserError(
                 f"{table}: none of the {len(sample)} files that were looked for exists, "
                 f"{without_secrets(sample[0])} among them; correct the column `uri`, whose paths "
                 "are relative to the table's folder."
             )
+
+
+def _may_exist(uri: str) -> bool:
+    """Whether a file exists; a store that does not let us ask fails no whole run."""
+    try:
+        return storage.exists(uri)
+    except (UserError, OSError):
+        return True

@@ -32,8 +32,6 @@ class Question:
 
 def check_new(url: str) -> None:
     """Raises UserError if there is a file, for it may hold answers."""
-    if storage.without_secrets(url) != url:
-        raise UserError("--out contains a key; leave it out and set it in the environment.")
     if storage.read_if_exists(url) is not None:
         raise UserError(f"--out {url} exists and may hold answers; choose another name.")
 

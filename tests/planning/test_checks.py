@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from sparc_dist import runner
+from sparc_dist import runner, storage
 from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
 from sparc_dist.planning.checks import find_problems
 from sparc_dist.runs import RunLayout, UnitKey
+from tests.support.s3 import FaultProxy
 
 WriteConfig = Callable[..., str]
 
@@ -106,3 +107,14 @@ def test_a_unit_that_can_start_is_done(
     outcome = runner.run(load_config(path))
     assert set(outcome.metrics) == {("scenes", "tiny")}
     assert "there is no weights file" in outcome.failures["scenes", "lost"]
+
+
+def test_a_store_that_forbids_listing_refuses_no_run_for_a_missing_image(
+    write_config: WriteConfig, on_s3: FaultProxy, scenes: Path
+) -> None:
+    first = sorted(path.name for path in scenes.iterdir())[0]
+    rows = ["uri,image_id", "scenes/gone.jpg,gone", f"scenes/{first},first", ""]
+    storage.write_bytes("s3://photos/checks.csv", "\n".join(rows).encode())
+    on_s3.behave(hide_missing=True)
+    path = write_config({"kind": "manifest", "images": "s3://photos/checks.csv"})
+    assert problems(path) == {}
