@@ -11,52 +11,49 @@ finished run open at once: only what is missing is done.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from sparc_dist.config import Config, load_config
+import sparc_dist
 from sparc_dist.demo.inputs import write_demo
-from sparc_dist.report import write_report
-from sparc_dist.runner import run
-from sparc_dist.runs import TITLES, Results
+from sparc_dist.runs import TITLES
+from sparc_dist.runs.run import Run
 
 
 # %% Run the pipeline: a config in, files below its `output` out
-def run_demo(out: str, scenes: int) -> tuple[Config, Results]:
-    """Draws scenes, runs SPARC on them and writes the report; returns the config and results."""
-    config = load_config(write_demo(out, scenes))
-    finished = run(config)
+def run_demo(out: str, scenes: int) -> Run:
+    """Draws scenes and runs SPARC on them, with a report; returns the run."""
+    finished = sparc_dist.run(write_demo(out, scenes))
     for unit, reason in finished.failures.items():
         raise SystemExit(f"{unit} failed: {reason}")
-    return config, write_report(config.output)
+    return finished
 
 
-# %% Read the final scores: a plain folder of Parquet files
-def top_classes(config: Config, top: int = 3, images: int = 5) -> dict[str, list[str]]:
+# %% Read the final scores: an Arrow table with a row per image
+def top_classes(run: Run, top: int = 3, images: int = 5) -> dict[str, list[str]]:
     """Returns the ``top`` most likely classes of the first images, best first."""
-    (dataset,), (backbone,) = config.datasets, config.backbones
-    assert isinstance(dataset.classes, tuple)  # this config lists the names; it names no file
-    final = pq.read_table(Path(config.output, dataset.name, backbone.name, "final"))[:images]
+    classes = run.unit().classes
+    final = run.final(columns=["image_id", "sparc"])[:images]
     scores = np.array(final["sparc"].to_pylist())  # images x classes
     best = np.argsort(-scores, axis=1)[:, :top]
     ids = final["image_id"].to_pylist()
     return {
-        image_id: [f"{dataset.classes[index]} {scores[row, index]:.2f}" for index in best[row]]
+        image_id: [f"{classes[index]} {scores[row, index]:.2f}" for index in best[row]]
         for row, image_id in enumerate(ids)
     }
 
 
 # %% Look at the results: labels of some images, and the mAP of each method
-def show(config: Config, results: Results) -> None:
+def show(run: Run) -> None:
     """Prints the most likely classes of some images, and the mAP of each method."""
-    for image_id, names in top_classes(config).items():
+    for image_id, names in top_classes(run).items():
         print(f"{image_id}: {', '.join(names)}")
-    for dataset, method, (value, *_) in results.rows():
-        shown = "no labels" if value is None else f"{value:.1f}"
-        print(f"{dataset}, {TITLES[method]}: mAP {shown}")
-    print(f"The report is {config.output}/report/index.html")
+    for (dataset, _), metrics in run.metrics.items():
+        for method, title in TITLES.items():
+            value = metrics[method]["mAP"]
+            shown = "no labels" if value is None else f"{value:.1f}"
+            print(f"{dataset}, {title}: mAP {shown}")
+    print(f"The report is {run.root}/report/index.html")
 
 
 # %% Do it. The guard is needed: scenes are drawn by processes that import this file again.
@@ -65,4 +62,4 @@ if __name__ == "__main__":
     parser.add_argument("--scenes", type=int, default=200, help="how many to draw")
     parser.add_argument("--out", default="runs/explore", help="folder of the run")
     options, _ = parser.parse_known_args()  # a notebook has arguments of its own
-    show(*run_demo(options.out, options.scenes))
+    show(run_demo(options.out, options.scenes))

@@ -9,39 +9,72 @@ from itertools import product
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.config import Config
+from sparc_dist.config import ENSEMBLE, Config
 from sparc_dist.datasets import image_changes
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import joins_ray
 from sparc_dist.planning.checks import find_problems
-from sparc_dist.runs import Pending, Phase, Results, RunLayout, UnitKey, claim
+from sparc_dist.runs import (
+    EmbeddedRun,
+    Growing,
+    Pending,
+    Phase,
+    Results,
+    RunLayout,
+    UnitKey,
+    claim,
+    resumed,
+)
+from sparc_dist.runs.ensembles import is_due
 
 
-def run(config: Config, overwrite: bool = False, phase: Phase = "all") -> Results:
-    """Does what is missing of a run; a unit that fails does not stop the others."""
+def run(
+    config: Config,
+    overwrite: bool = False,
+    phase: Phase = "all",
+    growing: Growing | None = None,
+    embeddings_from: str | None = None,
+) -> Results:
+    """Does what is missing of a run; a unit that fails does not stop the others.
+
+    growing: how the run follows its images; None if it keeps to its own list. embeddings_from: the
+    folder or URL of a run of the same images and models, whose embeddings are scored in place of
+    the images.
+    """
     layout = RunLayout(config.output)
-    problems = {} if phase == "reduce" else _problems(config, layout, overwrite)
-    record = claim(layout, config, overwrite, image_changes)
+    embeddings = EmbeddedRun.open(embeddings_from, config.output) if embeddings_from else None
+    problems = {} if phase == "reduce" else _problems(config, layout, overwrite, embeddings)
+    record = claim(layout, config, overwrite, image_changes, growing is not None)
+    config = resumed(config, record)
     results = Results.read(layout, record)
-    results.changes = _folder_changes(config, layout, record["started"])
+    compared = _folder_changes(config, layout, record["started"], embeddings)
+    results.changes = {name: changes for name, changes in compared.items() if changes}
     results.failures = problems  # without those of an earlier start
     pending = _pending(config, {**results.metrics, **problems})
-    results.nothing_to_do = not any(pending.values())
-    started = time.monotonic()
+    if growing is not None:
+        pending |= _growing(config, compared, refits=growing == "refit")
+    results.nothing_to_do = not any(pending.values()) and not (
+        phase != "score"
+        and any(is_due(config, dataset.name, results.metrics) for dataset in config.datasets)
+    )
     if not results.nothing_to_do:
+        started = time.monotonic()
         storage.check_access(layout.root)
         # Ray takes seconds to import; a finished run should not wait for it.
         from sparc_dist.pipeline.environment import configure_ray
 
         configure_ray()
+        from sparc_dist.pipeline.growth import GrowingRun
         from sparc_dist.pipeline.scheduling import run_units
 
-        run_units(config, pending, results, phase)
+        grow = None if growing is None else GrowingRun(growing, record["started"])
+        run_units(config, pending, results, phase, grow, embeddings)
+        record["seconds"] = round(time.monotonic() - started, 1)
+        if embeddings is not None:
+            record["embeddings_from"] = storage.without_secrets(embeddings.layout.root)
     _check_error_share(results, config.max_error_share)
     units = _unit_facts(config, results)
     if not results.nothing_to_do or units != record.get("units"):
-        if not results.nothing_to_do:
-            record["seconds"] = round(time.monotonic() - started, 1)
         record["units"] = units
         storage.write_json(layout.run, record)
     return results
@@ -55,26 +88,46 @@ def _pending(config: Config, known: Container[UnitKey]) -> Pending:
     }
 
 
-def _problems(config: Config, layout: RunLayout, overwrite: bool) -> dict[UnitKey, str]:
+def _growing(config: Config, compared: dict[str, str], refits: bool) -> Pending:
+    """Returns all units of the data sets that may have grown. compared: as _folder_changes."""
+    return {
+        dataset.name: list(config.backbones)
+        for dataset in config.datasets
+        # A small folder has been compared already; others are compared on a worker.
+        if refits or compared.get(dataset.name, "unknown")
+    }
+
+
+def _problems(
+    config: Config, layout: RunLayout, overwrite: bool, embeddings: EmbeddedRun | None
+) -> dict[UnitKey, str]:
     """Returns why units cannot work; raises UserError if none can, before anything is written."""
     finished = Results.read(layout, {"config": config.identity()}).metrics
     pending = _pending(config, () if overwrite else finished)
     here = config.resources.executor == "process" or not joins_ray()
-    found = find_problems(config, pending, None if overwrite else layout, here)
+    resumed = None if overwrite else layout
+    found = find_problems(config, pending, resumed, here, embeddings)
     if found and len(found) == sum(map(len, pending.values())):
         first, *others = dict.fromkeys(found.values())
         raise UserError(first + (" No other unit of the run can start either." if others else ""))
     return found
 
 
-def _folder_changes(config: Config, layout: RunLayout, started: str) -> dict[str, str]:
-    """Returns what became of the folders of images; a run keeps to those it has begun with."""
+def _folder_changes(
+    config: Config, layout: RunLayout, started: str, embeddings: EmbeddedRun | None
+) -> dict[str, str]:
+    """Returns what became of folders of images that are small enough to be compared at once."""
     found = {}
     for dataset in config.datasets:
         if dataset.kind == "folder":
             with suppress(UserError):  # a finished run outlives its folder
-                found[dataset.name] = image_changes(dataset, layout.dataset(dataset.name), started)
-    return {name: changes for name, changes in found.items() if changes}
+                data = layout.dataset(dataset.name)
+                if embeddings is not None:  # the images are as they were when they were embedded
+                    data, started = embeddings.dataset(dataset.name).layout, embeddings.started
+                changes = image_changes(dataset, data, started)
+                if changes is not None:
+                    found[dataset.name] = changes
+    return found
 
 
 def _check_error_share(results: Results, limit: float) -> None:
@@ -92,17 +145,20 @@ def _check_error_share(results: Results, limit: float) -> None:
 
 
 def _unit_facts(config: Config, results: Results) -> list[dict[str, Any]]:
-    """Returns the `units` of run.json, in the order of the config."""
+    """Returns the `units` of run.json in the order of the config, ensembles after their members."""
     facts = []
     known = {**results.metrics, **results.failures}
-    keys = product(config.datasets, config.backbones)
-    for key in [(dataset.name, backbone.name) for dataset, backbone in keys]:
+    names = [*(backbone.name for backbone in config.backbones), ENSEMBLE]
+    for key in product([dataset.name for dataset in config.datasets], names):
         if key not in known:
             continue
         unit: dict[str, Any] = {"dataset": key[0], "backbone": key[1], "status": "done"}
         if metrics := results.metrics.get(key):
             unit |= {"images": metrics["images"], "errors": metrics["errors"]["images"]}
-            unit |= {name: metrics[name] for name in ("weights_sha256", "prompts_sha256")}
+            hashes = ("weights_sha256", "prompts_sha256")
+            unit |= {name: metrics[name] for name in hashes if name in metrics}
+            if metrics["errors"]["images"]:  # what the report says was done about them
+                unit["max_error_share"] = config.max_error_share
         if key in results.failures:
             unit |= {"status": "failed", "error": results.failures[key]}
         facts.append(unit)

@@ -1,5 +1,5 @@
-"""cluster.yaml, jobs/rayjob.yaml and jobs/Dockerfile: Ray, botocore and KubeRay accept them, what
-they name exists and agrees, and they hold no keys.
+"""cluster.yaml, jobs/rayjob.yaml, jobs/rayservice.yaml and jobs/Dockerfile: Ray, botocore and
+KubeRay accept them, what they name exists and agrees, and they hold no keys.
 
 No cloud is contacted: the checks use code of Ray and botocore that is installed here.
 """
@@ -10,6 +10,7 @@ import socket
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from ray.autoscaler._private.kuberay import autoscaling_config as kuberay
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from ray.scripts.scripts import start as ray_start
+from ray.serve.schema import ServeDeploySchema
 
 from sparc_dist import __version__
 from sparc_dist.config import Config, parse
+from sparc_dist.serving.environment import SETTINGS
+from sparc_dist.serving.settings import TOKEN, ServiceSettings
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FILES = ("cluster.yaml", "jobs/rayjob.yaml", "jobs/Dockerfile")
+FILES = ("cluster.yaml", "jobs/rayjob.yaml", "jobs/rayservice.yaml", "jobs/Dockerfile")
 TEXTS = {name: (ROOT / name).read_text() for name in FILES}
 CLUSTER: dict[str, Any] = yaml.safe_load(TEXTS["cluster.yaml"])
 NODE_TYPES: dict[str, dict[str, Any]] = CLUSTER["available_node_types"]
@@ -40,6 +44,12 @@ HEAD: dict[str, Any] = RAY_CLUSTER["headGroupSpec"]
 GROUPS: list[dict[str, Any]] = RAY_CLUSTER["workerGroupSpecs"]
 RAY_PODS: list[dict[str, Any]] = [group["template"]["spec"] for group in (HEAD, *GROUPS)]
 PODS = [*RAY_PODS, JOB["spec"]["submitterPodTemplate"]["spec"]]
+SERVE_ACCOUNT, SERVICE = yaml.safe_load_all(TEXTS["jobs/rayservice.yaml"])
+SERVE_CLUSTER: dict[str, Any] = SERVICE["spec"]["rayClusterConfig"]
+(LABEL_GROUP,) = SERVE_CLUSTER["workerGroupSpecs"]
+SERVE_PODS: list[dict[str, Any]] = [
+    group["template"]["spec"] for group in (SERVE_CLUSTER["headGroupSpec"], LABEL_GROUP)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +64,7 @@ def _nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def images() -> Iterator[str]:
     """Every container image that is named, wherever it stands."""
     yield from re.findall(r"(?m)^FROM (\S+)", TEXTS["jobs/Dockerfile"])
-    yield from (pod["containers"][0]["image"] for pod in PODS)
+    yield from (pod["containers"][0]["image"] for pod in (*PODS, *SERVE_PODS))
     cluster = AutoscalingConfig(CLUSTER, skip_content_hash=True)
     yield from (cluster.get_docker_config(name)["image"] for name in NODE_TYPES)
 
@@ -104,6 +114,7 @@ def test_images_have_the_very_version_of_ray() -> None:
         assert found[1] in demanded.specifier
         if found[2]:
             assert f"3.{found[2]}" in SpecifierSet(PROJECT["requires-python"])
+    assert SERVE_CLUSTER["rayVersion"] == RAY_CLUSTER["rayVersion"]
     assert f"ray[default]=={RAY_CLUSTER['rayVersion']}" in TEXTS["cluster.yaml"]
     built = {tag for text in TEXTS.values() for tag in re.findall(r"/sparc-dist:(\S+)", text)}
     assert built == {f"{__version__}-ray{RAY_CLUSTER['rayVersion']}"}
@@ -128,7 +139,7 @@ def test_what_must_not_be_in_a_file(name: str, pattern: str) -> None:
     assert not re.search(pattern, TEXTS[name])
 
 
-@pytest.mark.parametrize("name", ["cluster.yaml", "jobs/rayjob.yaml"])
+@pytest.mark.parametrize("name", ["cluster.yaml", "jobs/rayjob.yaml", "jobs/rayservice.yaml"])
 def test_three_places_are_to_be_edited(name: str) -> None:
     assert sorted(set(re.findall(r"# EDIT (\d)", TEXTS[name]))) == ["1", "2", "3"]
 
@@ -137,7 +148,7 @@ def test_three_places_are_to_be_edited(name: str) -> None:
 def test_scripts_that_a_file_names_are_here(name: str) -> None:
     named = set(re.findall(r"\bjobs/[\w.]+", TEXTS[name]))
     assert all((ROOT / path).is_file() for path in named), named
-    assert name.endswith("file") or "jobs/run_all.py" in named
+    assert name.endswith(("file", "service.yaml")) or "jobs/run_all.py" in named
 
 
 def test_what_the_image_is_made_of_is_here() -> None:
@@ -187,3 +198,46 @@ def test_a_pod_of_ray_has_its_role_and_its_disk(group: dict[str, Any]) -> None:
     options = [f"--{name}={value}" for name, value in group["rayStartParams"].items()]
     known = ray_start.make_context("start", options).params
     assert mounts[spill["name"]] == known["object_spilling_directory"]
+
+
+def test_ray_serve_accepts_the_service() -> None:
+    config = ServeDeploySchema.model_validate(yaml.safe_load(SERVICE["spec"]["serveConfigV2"]))
+    (application,) = config.applications
+    assert application.import_path == "sparc_dist.serving:app"
+    assert '".[serve]"' in TEXTS["jobs/Dockerfile"].replace("'", '"')
+
+
+def environment(pod: dict[str, Any]) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in pod["containers"][0]["env"]}
+
+
+def test_the_service_is_set_up_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, worker = map(environment, SERVE_PODS)
+    assert head == worker  # the head builds the application, a worker runs it
+    # Not optional: without a token the service must not start, for it listens on all interfaces.
+    assert {*worker.pop(TOKEN)["valueFrom"]["secretKeyRef"]} == {"name", "key"}
+    values = {name: entry["value"] for name, entry in worker.items()}
+    assert {*SETTINGS.items()} <= {*values.items()}
+    for name in (name for name in values if name.startswith("SPARC_")):
+        monkeypatch.setenv(name, values[name])
+        assert name.removeprefix("SPARC_").lower() in {f.name for f in fields(ServiceSettings)}
+    settings = ServiceSettings.from_environment()
+    assert settings.labeler.startswith("s3://")
+    cpus = int(SERVE_PODS[1]["containers"][0]["resources"]["limits"]["cpu"])
+    assert settings.threads_each <= cpus
+    assert settings.replicas <= LABEL_GROUP["maxReplicas"]
+
+
+def test_ray_starts_the_workers_of_the_service() -> None:
+    named = {"metadata": {"name": "sparc", "namespace": "default"}, "spec": SERVE_CLUSTER}
+    groups = kuberay._derive_autoscaling_config_from_ray_cr(named)["available_node_types"]
+    assert groups["headgroup"]["resources"]["CPU"] == 0
+    assert groups["label"]["min_workers"] == groups["label"]["max_workers"] == 2
+
+
+@pytest.mark.parametrize("pod", SERVE_PODS, ids=["head", "label"])
+def test_a_pod_of_the_service_has_its_role_and_no_more(pod: dict[str, Any]) -> None:
+    assert pod["serviceAccountName"] == SERVE_ACCOUNT["metadata"]["name"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -4,6 +4,7 @@ of fields and messages agree with the code."""
 import ast
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
+import sparc_dist
 from sparc_dist.cli.command_line import COMMANDS, parser
 from sparc_dist.config import (
     DATASET_KINDS,
@@ -26,7 +28,7 @@ from sparc_dist.config import (
     ResourcesConfig,
     parse,
 )
-from sparc_dist.core import Method
+from sparc_dist.core import DuoOptions, Method
 from sparc_dist.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +58,7 @@ SECTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "LLM": (LLMConfig, {"base_url": "http://localhost/v1", "model": "m"}),
     "Backbone": (BackboneConfig, {"name": "tiny", "model": "sparc-tiny"}),
     "Method": (Method, {}),
+    "Duo": (DuoOptions, {}),
     "Resources": (ResourcesConfig, {}),
 }
 
@@ -115,7 +118,9 @@ def test_links_of_the_site_stay_in_docs() -> None:
 def test_paths_and_modules_exist(page: Path) -> None:
     text = page.read_text()
     assert [path for path in PATH.findall(text) if not (ROOT / path).exists()] == []
-    names = {name: ROOT / name.replace(".", "/") for name in MODULE.findall(text)}
+    exports = {f"sparc_dist.{name}" for name in sparc_dist.__all__}
+    found = {*MODULE.findall(text)} - exports
+    names = {name: ROOT / name.replace(".", "/") for name in found}
     assert [
         name for name, at in names.items() if not (at.is_dir() or at.with_suffix(".py").exists())
     ] == []
@@ -181,6 +186,20 @@ def test_python_snippets_import_what_exists(page: Path) -> None:
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
+def test_the_examples_of_the_python_page_run(
+    tmp_path: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for path in sorted(scenes.iterdir())[:12]:
+        shutil.copy(path, tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for number, block in enumerate(fences((DOCS / "python.md").read_text(), "python")):
+        exec(compile(block, f"block {number} of python.md", "exec"), names)
+    assert len(names["images"]) == 12
+    assert names["duo"].shape == (100, 3)
+
+
 def test_readme_is_short_and_begins_with_the_two_commands() -> None:
     text = PAGES[0].read_text()
     assert len(text.splitlines()) <= 130
@@ -220,11 +239,10 @@ def fields_of(kind: type) -> dict[str, tuple[Any, ...]]:
 def sections_below(kind: type) -> set[type]:
     """Returns a section's type and those of the sections in it."""
     found = {kind}
-    if issubclass(kind, BaseModel):
-        for field in kind.model_fields.values():
-            for inner in (field.annotation, *types_in(field.annotation)):
-                if isinstance(inner, type) and _is_section(inner):
-                    found |= sections_below(inner)
+    for annotation, *_ in fields_of(kind).values():
+        for inner in (annotation, *types_in(annotation)):
+            if isinstance(inner, type) and _is_section(inner):
+                found |= sections_below(inner)
     return found
 
 

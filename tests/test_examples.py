@@ -140,6 +140,12 @@ def test_the_paper_is_planned(
         assert re.search(rf"{dataset} × RN50 +{resnet_size} ", told)
 
 
+def test_every_checkpoint_of_the_paper_has_its_hash_in_the_form_of_sha256sum() -> None:
+    lines = (EXAMPLES / "openai.sha256").read_text().splitlines()
+    assert all(re.fullmatch(r"[0-9a-f]{64}  \S+", line) for line in lines)
+    assert [line.split()[1] for line in lines] == [file for _, file in OPENAI.values()]
+
+
 def test_a_manifest_in_s3_is_planned_and_its_prompts_are_built(
     here: Callable[..., str], tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]
 ) -> None:

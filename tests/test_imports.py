@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: these change by themselves (torch, open_clip and Ray each set a variable) is not ours.
 IMPORT_ALL = """
 import importlib, json, logging, os, pkgutil, sys
-import matplotlib, open_clip, PIL.Image, PIL.ImageFile, ray.data, torch
+import matplotlib, open_clip, PIL.Image, PIL.ImageFile, ray.data, ray.serve, torch
 
 def state():
     return {
@@ -81,7 +81,8 @@ def test_importing_every_module_changes_nothing_in_the_process() -> None:
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("sparc_dist", "numpy pydantic torch ray PIL"),
+        ("sparc_dist", "numpy pydantic torch open_clip ray PIL"),
+        ("sparc_dist.api", "torch open_clip ray matplotlib"),
         ("sparc_dist.cli", "torch open_clip ray PIL matplotlib"),
         ("sparc_dist.runner", "torch open_clip ray PIL matplotlib"),
         ("sparc_dist.runs", "torch ray PIL"),
@@ -89,6 +90,7 @@ def test_importing_every_module_changes_nothing_in_the_process() -> None:
         ("sparc_dist.config", "torch ray PIL pyarrow.dataset"),
         ("sparc_dist.core", "torch ray PIL pyarrow fsspec"),
         ("sparc_dist.pipeline", "torch ray PIL"),
+        ("sparc_dist.serving", "torch ray PIL fastapi"),
     ],
 )
 def test_a_room_does_not_load_what_it_does_not_need(module: str, unwanted: str) -> None:
@@ -99,7 +101,8 @@ def test_a_room_does_not_load_what_it_does_not_need(module: str, unwanted: str) 
 def test_the_top_of_the_package_holds_rooms_and_little_else() -> None:
     entries = {path for path in PACKAGE.iterdir() if path.name != "__pycache__"}
     files = {path.name for path in entries if path.is_file()}
-    assert files == {"__init__.py", "__main__.py", "errors.py", "runner.py", "py.typed"}
+    modules = {"__init__.py", "__main__.py", "api.py", "errors.py", "runner.py"}
+    assert files == modules | {"py.typed"}
     assert {path.name for path in entries if path.is_dir()} == set(ROOMS)
 
 
@@ -132,7 +135,7 @@ def declared(*extras: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("folders", "extras"),
-    [(("sparc_dist", "jobs", "examples"), ("heic",)), (("tests",), ("test",))],
+    [(("sparc_dist", "jobs"), ("heic", "serve")), (("examples", "tests"), ("test",))],
     ids=["package", "tests"],
 )
 def test_every_package_that_is_imported_is_declared(

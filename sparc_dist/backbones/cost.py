@@ -10,6 +10,9 @@ from importlib.resources import files
 
 from sparc_dist.config import BackboneConfig
 
+#: The most products of patches and prompts that exist at a time.
+PRODUCTS = 2**22
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -23,6 +26,8 @@ class Cost:
     one image in float32. Weights and a library's workspace within one operation are extra. A batch
     takes this much per image.
     text_gflop: of the text tower for a text of usual length.
+    patches: whose embeddings are compared with every prompt; none with global features. ``gflop``
+    includes the embeddings, but not what depends on the number of prompts.
     """
 
     image_size: int
@@ -31,6 +36,19 @@ class Cost:
     activation_bytes: int
     width: int
     text_gflop: float = 0.0
+    patches: int = 0
+
+    def scoring_gflop(self, prompts: int) -> float:
+        """Returns the cost of an image with its patches compared with so many prompts.
+
+        The comparison of the image's own embedding is small and not counted.
+        """
+        return self.gflop + 2e-9 * self.patches * self.width * prompts
+
+    @property
+    def product_bytes(self) -> int:
+        """The size of the products of patches and prompts, their weights and one more copy."""
+        return 3 * 4 * PRODUCTS if self.patches else 0
 
 
 #: The costs of units, by the names of data set and backbone.
@@ -53,12 +71,13 @@ def known_cost(backbone: BackboneConfig) -> Cost | None:
     costs.json holds what ``counting`` counts, so that these need no torch, which takes seconds to
     load.
     """
-    return _known_costs().get(cost_key(backbone.model, backbone.image_size))
+    return _known_costs().get(cost_key(backbone))
 
 
-def cost_key(model: str, image_size: int | None) -> str:
-    """Returns the key of a model at an input size in costs.json."""
-    return model if image_size is None else f"{model}@{image_size}"
+def cost_key(backbone: BackboneConfig) -> str:
+    """Returns the key of a model, its input size and its features in costs.json."""
+    size = "" if backbone.image_size is None else f"@{backbone.image_size}"
+    return f"{backbone.model}{size}{'' if backbone.features == 'global' else ' with patches'}"
 
 
 @cache

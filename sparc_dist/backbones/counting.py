@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sparc_dist.backbones.cost import Cost
 from sparc_dist.backbones.names import check_model
+from sparc_dist.backbones.patches import embed_with_patches
 from sparc_dist.backbones.text_tower import ignores_padding
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import BackboneConfig
@@ -44,7 +45,7 @@ def count_cost(backbone: BackboneConfig) -> Cost:
     tiny.register()
     check_model(backbone)
     try:
-        return _cost(backbone.model, backbone.image_size)
+        return _cost(backbone.model, backbone.image_size, backbone.features != "global")
     except Exception as error:  # open_clip, timm and torch raise many types
         raise UserError(
             f"Backbone {backbone.name}: {backbone.model} cannot be built ({one_line(error)}); "
@@ -53,7 +54,7 @@ def count_cost(backbone: BackboneConfig) -> Cost:
 
 
 @cache
-def _cost(name: str, image_size: int | None) -> Cost:
+def _cost(name: str, image_size: int | None, patches: bool) -> Cost:
     model, parameters = _on_meta(name, image_size)
     size = model.visual.image_size
     side = int(size[0] if isinstance(size, tuple | list) else size)
@@ -61,11 +62,14 @@ def _cost(name: str, image_size: int | None) -> Cost:
     # operation, as a device computes it, before FlopCounterMode decomposes it.
     counter = FlopCounterMode(display=False)
     with torch.inference_mode(), counter, _PeakMemory() as memory:
-        embedding = model.encode_image(torch.empty(1, 3, side, side, device="meta"))
+        image = torch.empty(1, 3, side, side, device="meta")
+        if patches:
+            embedding, cells = embed_with_patches(model, image)
+        else:
+            embedding, cells = model.encode_image(image), None
     gflop = counter.get_total_flops() / 1e9
-    return Cost(
-        side, gflop, parameters, memory.peak, embedding.shape[1], _text_gflop(model, parameters)
-    )
+    tower = (side, gflop, parameters, memory.peak, embedding.shape[1])
+    return Cost(*tower, _text_gflop(model, parameters), 0 if cells is None else cells.shape[1])
 
 
 def _text_gflop(model: Any, parameters: int) -> float:

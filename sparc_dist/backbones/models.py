@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from sparc_dist.backbones.checkpoints import create_model
 from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.backbones.hub import create_tokenizer
-from sparc_dist.backbones.text_cache import TextCache, user_file
+from sparc_dist.backbones.patches import check_patches, embed_with_patches, local_similarities
+from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of, user_file
 from sparc_dist.backbones.text_tower import encode_tokens
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.config import TINY, BackboneConfig
@@ -48,11 +49,15 @@ class Backbone:
         configure_torch()
         self.name = config.name
         self.precision = config.precision
+        self.features = config.features
+        self.local_scale = config.local_scale
         if config.model == TINY:
             tiny.register()
             self.model = tiny.load_tiny_model()
         else:
             self.model = create_model(config)
+        if self.features != "global":
+            check_patches(config, self.model.visual)
         self.device = torch.device(device)
         self.model.to(self.device).eval()
         self._config = config
@@ -65,6 +70,13 @@ class Backbone:
         # Otherwise cuDNN would round float32 convolutions to TF32.
         torch.backends.cudnn.allow_tf32 = False
 
+    @property
+    def input(self) -> dict[str, Any]:
+        """The images that it takes: the side of the square, and what standardises its channels."""
+        visual = self.model.visual
+        numbers = {"mean": list(visual.image_mean), "std": list(visual.image_std)}
+        return {"size": self.image_size, "resize": "bicubic, to a square", **numbers}
+
     @cached_property
     def tokenizer(self) -> Any:
         """The model's tokenizer; created on first use, because it may come from the hub."""
@@ -75,23 +87,38 @@ class Backbone:
         self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None
     ) -> torch.Tensor:
         """Returns embeddings (n, d) of length 1, on the device, of RGB squares (n, S, S, 3)."""
-        dtype = AUTOCAST_DTYPES.get(precision or self.precision)
         batches = []
-        with torch.autocast(self.device.type, dtype, enabled=dtype is not None):
+        with self._autocast(precision):
             for start in range(0, len(pixels), batch_size):
-                batches.append(self._encode_batch(pixels[start : start + batch_size]))
+                batch = self._standardised(pixels[start : start + batch_size])
+                batches.append(self.model.encode_image(batch).float())
         return torch.nn.functional.normalize(torch.cat(batches), dim=-1)
 
-    def _encode_batch(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
+    @torch.inference_mode()
+    def encode_patches(
+        self, pixels: NDArray[np.uint8], precision: str | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns embeddings (n, d) of squares (n, S, S, 3), as one batch, and of their patches.
+
+        Those of the patches are (n, p, d). All have length 1 and are on the device.
+        """
+        with self._autocast(precision):
+            embeddings, patches = embed_with_patches(self.model, self._standardised(pixels))
+        return torch.nn.functional.normalize(embeddings.float(), dim=-1), patches
+
+    def _autocast(self, precision: str | None) -> torch.autocast:
+        dtype = AUTOCAST_DTYPES.get(precision or self.precision)
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
+
+    def _standardised(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
+        """Returns squares (n, S, S, 3) as the model takes them, (n, 3, S, S), on the device."""
         # A copy, because torch needs writable memory and Ray's shared memory is read-only.
         batch = torch.tensor(pixels)
         if self.device.type == "cuda":
             # From pinned memory the transfer needs no further copy and does not block this thread;
             # uint8 takes a quarter of the bytes of float32.
             batch = batch.pin_memory().to(self.device, non_blocking=True)
-        normalised = (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
-        embeddings: torch.Tensor = self.model.encode_image(normalised)
-        return embeddings.float()
+        return (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
 
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
@@ -107,16 +134,11 @@ class Backbone:
         store: a file with embeddings of an earlier start, to be used and added to.
         """
         urls = [*([store] if store else []), *user_file(self._config.model, self.weights_sha256)]
-        cache = TextCache(urls, f"{self.weights_sha256} {self.device.type}")
-        # A name in a template's place cannot be confused with a text: no text has this character.
-        singletons = [f"{bank.ensemble}\0{name}" for name in bank.columns]
-        texts = [*singletons, *bank.columns, *(prompt.text for prompt in bank.compound)]
-        rows = cache.embed(texts, self._embed_new)
-        count = len(bank.columns)
-        return TextEmbeddings(rows[:count], rows[count : 2 * count], rows[2 * count :])
+        cache = TextCache(urls, maker(self.weights_sha256, self.device.type))
+        return in_kinds(cache.embed(texts_of(bank), self._embed_new), bank)
 
     def _embed_new(self, texts: Sequence[str]) -> Float32:
-        """Returns embeddings (n, d) of texts and, as ``embed`` writes them, of singletons."""
+        """Returns embeddings (n, d) of texts and, as ``texts_of`` writes them, of singletons."""
         written = [self._in_templates(text) for text in texts]
         rows = self.encode_texts([text for group in written for text in group])
         means = [
@@ -152,8 +174,8 @@ class Scorer:
     @torch.inference_mode()
     def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
         """Returns the scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
-        images = self.backbone.encode_images(pixels, batch_size)
-        scores = [(images @ rows.T).cpu().numpy() for rows in self._texts]
+        found, images = self._scores(pixels, batch_size)
+        scores = [part.cpu().numpy() for part in found]
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
                 f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
@@ -161,16 +183,43 @@ class Scorer:
             )
         return Scores(*scores), images.cpu().numpy()
 
+    def _scores(
+        self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Returns the scores of each kind of prompt, and the embeddings (n, d) of the images."""
+        if self.backbone.features == "global":
+            images = self.backbone.encode_images(pixels, batch_size, precision)
+            return [images @ rows.T for rows in self._texts], images
+        batches = [
+            self._local_scores(pixels[start : start + batch_size], precision)
+            for start in range(0, len(pixels), batch_size)
+        ]
+        *scores, images = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        return scores, images
+
+    def _local_scores(
+        self, pixels: NDArray[np.uint8], precision: str | None
+    ) -> tuple[torch.Tensor, ...]:
+        """Returns the same for one batch: no more patches exist at a time."""
+        images, patches = self.backbone.encode_patches(pixels, precision)
+        scale = self.backbone.local_scale
+        scores = [local_similarities(patches, rows, scale) for rows in self._texts]
+        if self.backbone.features == "both":
+            pairs = zip(scores, self._texts, strict=True)
+            scores = [(local + images @ rows.T) / 2 for local, rows in pairs]
+        return *scores, images
+
     @torch.inference_mode()
     def difference(self, pixels: NDArray[np.uint8], batch_size: int) -> dict[str, Any] | None:
         """Returns how far scores are from those in float32; None in float32, or without images."""
         sample = pixels[:COMPARED_IMAGES]
         if self.backbone.precision not in AUTOCAST_DTYPES or not len(sample):
             return None
-        exact = self.backbone.encode_images(sample, batch_size, "fp32")
-        lower = self.backbone.encode_images(sample, batch_size)
-        difference = torch.cat([((lower - exact) @ rows.T).abs() for rows in self._texts], dim=1)
-        spread = torch.cat([exact @ rows.T for rows in self._texts], dim=1).std(dim=0)
+        exact, lower = (
+            torch.cat(self._scores(sample, batch_size, precision)[0], dim=1)
+            for precision in ("fp32", None)
+        )
+        difference, spread = (lower - exact).abs(), exact.std(dim=0)
         return {
             "precision": self.backbone.precision,
             "images": len(sample),

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.prompts import PromptBank, TextEmbeddings
 
 Float32 = NDArray[np.float32]
 
@@ -44,6 +45,13 @@ class TextCache:
                 self._write(url, part | {text: known[text] for text in missing})
         return np.array([known[text] for text in texts], dtype=np.float32)
 
+    def stored(self, texts: Sequence[str]) -> Float32 | None:
+        """Returns the embeddings (n, d) of texts; None unless all of them are stored."""
+        known = {text: row for url in self.urls for text, row in self._read(url).items()}
+        if any(text not in known for text in texts):
+            return None
+        return np.array([known[text] for text in texts], dtype=np.float32)
+
     def _read(self, url: str) -> dict[str, Float32]:
         """Returns what a file holds; nothing if it is missing, damaged or of another maker."""
         try:
@@ -65,6 +73,24 @@ class TextCache:
             storage.write_table(url, table)
         except OSError:
             return  # a place that cannot be written costs time later, and no result
+
+
+def maker(weights_sha256: str, device: str) -> str:
+    """Returns what identifies the embeddings of a model: devices round differently."""
+    return f"{weights_sha256} {device}"
+
+
+def texts_of(bank: PromptBank) -> list[str]:
+    """Returns the texts of a bank: a singleton's ensemble and name, names, compound prompts."""
+    # A name in a template's place cannot be confused with a text: no text has this character.
+    singletons = [f"{bank.ensemble}\0{name}" for name in bank.columns]
+    return [*singletons, *bank.columns, *(prompt.text for prompt in bank.compound)]
+
+
+def in_kinds(rows: Float32, bank: PromptBank) -> TextEmbeddings:
+    """Returns the embeddings (n, d) of ``texts_of(bank)``, by kind."""
+    count = len(bank.columns)
+    return TextEmbeddings(rows[:count], rows[count : 2 * count], rows[2 * count :])
 
 
 def user_file(model: str, weights_sha256: str) -> list[str]:

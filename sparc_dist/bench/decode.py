@@ -1,4 +1,4 @@
-"""Decoding once for the paper's nine backbones, compared with once for each of them."""
+"""Decoding: once for nine backbones compared with once for each; scaled compared with in full."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from sparc_dist.bench.inputs import manifest_rows, photos
+from sparc_dist.bench.jpeg_scaling import scaling_text
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.images.reading import decode_shard
 
@@ -16,7 +17,12 @@ NINE = (224, 224, 224, 336, 448, 448, 448, 448, 448)
 
 
 def measure(setting: BenchSetting) -> str:
-    """Decodes photos both ways, alternately."""
+    """Decodes photos in all these ways, alternately."""
+    return f"{_shared_text(setting)}\n\n{scaling_text(setting)}"
+
+
+def _shared_text(setting: BenchSetting) -> str:
+    """Decodes photos once for nine backbones, and once for each."""
     count, rounds = (4, 1) if setting.quick else (128, 3)
     sizes = sorted(set(NINE))
     with TemporaryDirectory() as folder:

@@ -105,14 +105,14 @@ def _driver_peak(config: Path) -> int:
         subprocess.Popen(command, stdout=output, stderr=output, env=env) as process,
     ):
         while process.poll() is None:
-            peak = max(peak, _peak_so_far(process.pid))
+            peak = max(peak, peak_so_far(process.pid))
             time.sleep(POLL_SECONDS)
     if process.returncode:
         raise UserError(log.read_text().strip())
     return peak
 
 
-def _peak_so_far(pid: int) -> int:
+def peak_so_far(pid: int) -> int:
     """Returns the peak memory of a process in bytes, as Linux reports it; 0 if it has ended.
 
     Does not use getrusage, which for a child includes the memory of its parent at the start.

@@ -30,7 +30,9 @@ QUALITY = 90
 def photos(setting: BenchSetting, count: int, folder: str) -> list[str]:
     """Returns the paths of at most ``count`` photos: the user's, or ones drawn in ``folder``."""
     if setting.photos is None:
-        return [_write_photo(Path(folder), seed) for seed in SPLITS["validation"][:count]]
+        seeds = SPLITS["validation"][:count]
+        shapes = [PHOTO_SIZES[seed % len(PHOTO_SIZES)] for seed in seeds]
+        return [write_photo(Path(folder), *of) for of in zip(seeds, shapes, strict=True)]
     below = sorted(Path(setting.photos).rglob("*"))
     found = [str(path) for path in islice(filter(_is_photo, below), count)]
     if not found:
@@ -46,11 +48,10 @@ def _is_photo(path: Path) -> bool:
         return False
 
 
-def _write_photo(folder: Path, seed: int) -> str:
+def write_photo(folder: Path, seed: int, size: tuple[int, int], noise: float = GRAIN) -> str:
     """Writes a drawn scene at a photo's size, with grain because smooth JPEGs decode faster."""
-    size = PHOTO_SIZES[seed % len(PHOTO_SIZES)]
     scene = draw_scene(seed).image.resize(size, Image.Resampling.BICUBIC)
-    grain = np.random.default_rng(seed).normal(0, GRAIN, (scene.height, scene.width, 1))
+    grain = np.random.default_rng(seed).normal(0, noise, (scene.height, scene.width, 1))
     pixels = np.clip(np.asarray(scene) + grain, 0, 255).astype(np.uint8)
     path = folder / f"{seed}.jpg"
     Image.fromarray(pixels).save(path, quality=QUALITY)

@@ -62,7 +62,7 @@ def measure(setting: BenchSetting) -> str:
     sizes = QUICK if setting.quick else FULL
     with executor(ResourcesConfig()), TemporaryDirectory() as folder:
         cores = int(capacity().cpus)
-        backbone = _backbone(sizes.model, Path(folder))
+        backbone = random_backbone(sizes.model, Path(folder))
         rows = manifest_rows(photos(setting, PHOTOS, folder), sizes.images)
         phase = _phase(backbone, rows, sizes, folder)
         loops, mapped = [_time_loop(backbone, rows, sizes.batch, cores)], []
@@ -91,7 +91,7 @@ def measure(setting: BenchSetting) -> str:
     )
 
 
-def _backbone(model: str, folder: Path) -> BackboneConfig:
+def random_backbone(model: str, folder: Path) -> BackboneConfig:
     """Returns a backbone with random weights in a file; the bundled model has its own weights."""
     if model == TINY:
         return BackboneConfig(name="bench", model=model)
@@ -109,7 +109,7 @@ def _phase(
     write_images([images_table(ids, uris, [None] * len(rows))], data.images, sizes.batch)
     cost = cost_of(backbone)
     counts = (sizes.classes, sizes.classes, sizes.compounds)
-    texts = TextEmbeddings(*(_random_directions(count, cost.width) for count in counts))
+    texts = TextEmbeddings(*(random_directions(count, cost.width) for count in counts))
     target = Target(data.unit(backbone.name), Provenance("", "", "", "cpu"), ClassNames(()))
     return MapPhase(
         data,
@@ -118,10 +118,11 @@ def _phase(
         {backbone.name: target},
         share({backbone.name: texts}),
         sizes.batch,
+        jpeg_scaling=True,
     )
 
 
-def _random_directions(count: int, width: int) -> NDArray[np.float32]:
+def random_directions(count: int, width: int) -> NDArray[np.float32]:
     """Returns random rows of length 1, (count, width)."""
     rows = np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

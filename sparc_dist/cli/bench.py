@@ -13,18 +13,23 @@ BENCHMARKS = {
     "reduce": "reduce_phase",
     "decode": "decode",
     "map": "map_phase",
+    "features": "features",
     "units": "units",
     "growth": "growth",
+    "serve": "serve",
 }
 TEXT = """\
 Times parts of the pipeline beside something to compare them with, on this machine's CPUs, and
 prints ratios: machines differ and are shared, so a time alone says little. All, or those named:
 
-  reduce  the reduce on Ray, from and to storage, beside plain NumPy in memory
-  decode  decoding once for the paper's nine backbones, beside once for each
-  map     the map phase, JPEG files to stored scores, beside a bare loop of ViT-B/32 over pixels
-  units   nine small units together, beside one after the other
-  growth  a run beside one with four times the images: time per image, and the driver's memory
+  reduce    the reduce on Ray, from and to storage, beside plain NumPy in memory
+  decode    decoding once for the paper's nine backbones, beside once for each; large JPEGs at a
+            smaller scale, beside in full and beside djpeg -scale where that is installed
+  map       the map phase, JPEG files to stored scores, beside a bare loop of ViT-B/32 over pixels
+  features  local features beside global ones: time and memory of ViT-B/32 at 3,200 prompts
+  units     nine small units together, beside one after the other
+  growth    a run beside one with four times the images: time per image, and the driver's memory
+  serve     the service under load, with a replica killed, beside bare loops of the bundled model
 
 All took half an hour on two busy cores. Two figures are for sparc-dist plan.
 """
@@ -38,9 +43,11 @@ def add_parser(group: Any) -> None:
         metavar="NAME",
         nargs="*",
         type=_benchmark,
-        help="reduce, decode, map, units or growth (default: all)",
+        help="reduce, decode, map, features, units, growth or serve (default: all)",
     )
-    parser.add_argument("--images", metavar="DIR", help="your own photos for decode, map and units")
+    parser.add_argument(
+        "--images", metavar="DIR", help="your own photos for decode, map, units and serve"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to check that all works; not for figures"
     )

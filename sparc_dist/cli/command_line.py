@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from sparc_dist import __version__
 from sparc_dist.cli import (
+    apply,
     ask,
     backbones,
     bench,
@@ -30,8 +31,10 @@ from sparc_dist.cli import (
     prompts,
     report,
     run,
+    serve,
     simulate,
     status,
+    view,
 )
 from sparc_dist.cli.options import EPILOG, add_verbose
 from sparc_dist.errors import UserError, did_you_mean, explain
@@ -40,13 +43,16 @@ from sparc_dist.errors import UserError, did_you_mean, explain
 COMMANDS = (
     demo,
     label,
+    apply,
     run,
     plan,
     status,
     report,
+    view,
     decide,
     ask,
     export,
+    serve,
     datasets,
     prompts,
     backbones,

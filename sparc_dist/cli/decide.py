@@ -17,7 +17,6 @@ from sparc_dist.cli.options import (
 from sparc_dist.errors import UserError, quoted
 
 if TYPE_CHECKING:
-    from sparc_dist.runs.finished_unit import FinishedUnit
     from sparc_dist.runs.refit import Refit, Rule
 
 TEXT = """\
@@ -51,7 +50,8 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--answers",
         metavar="FILE.csv",
-        help="rows of image_id, class, answer (yes, no or empty), as `sparc-dist ask` writes them",
+        help="rows of image_id, class, answer (yes, no, unsure or empty), as `sparc-dist ask` and "
+        "`sparc-dist view` write them",
     )
     fixed = parser.add_mutually_exclusive_group()
     fixed.add_argument(
@@ -64,6 +64,7 @@ def add_parser(group: Any) -> None:
 
 def decide(options: Namespace) -> int:
     """Refits the decisions of a unit and prints them."""
+    from sparc_dist.report.labels import update_labels
     from sparc_dist.runs.doubts import doubts_of, sentences
     from sparc_dist.runs.finished_unit import open_unit
     from sparc_dist.runs.refit import refit
@@ -83,20 +84,10 @@ def decide(options: Namespace) -> int:
     if done.before and done.after:
         for key, title in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
             print(f"{title}: {_percent(done.before[key])} before, {_percent(done.after[key])} now")
-    _write_csv(root, unit)
+    update_labels(root, unit)
     print(f"The labels are in {unit.unit.root}")
     print(f"`sparc-dist report {options.run}` updates the report")
     return 0
-
-
-def _write_csv(run: str, unit: FinishedUnit) -> None:
-    """Writes labels.csv again, if `sparc-dist label` wrote one."""
-    from sparc_dist.report.labels import image_labels, is_ours, write_labels
-    from sparc_dist.runs import RunLayout
-
-    url = RunLayout(run).labels_csv
-    if is_ours(url):
-        write_labels(image_labels(unit), url)
 
 
 def _rule(options: Namespace, classes: Sequence[str]) -> Rule:

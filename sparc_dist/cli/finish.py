@@ -7,15 +7,33 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from sparc_dist.config import Config
-    from sparc_dist.runs import Phase, Results, UnitKey
+    from sparc_dist.runs import Growing, Phase, Results, UnitKey
+
+#: What is said about changed images, by what was done about them.
+FOLLOWS: dict[Growing | None, str] = {
+    None: "the run keeps to its own list, --extend adds new images, --overwrite starts over",
+    "label": "new ones are labelled with the labeler fitted on the others, and removed ones are "
+    "left out; --refit fits it again over all",
+    "refit": "all that are there now were fitted again",
+    "extend": "new ones were added and all fitted again, removed ones stay",
+}
+EMBEDDED = "the embeddings are those of the images as they were"
 
 
-def run_config(config: Config, overwrite: bool, phase: Phase = "all") -> int:
+def run_config(
+    config: Config,
+    overwrite: bool,
+    phase: Phase = "all",
+    growing: Growing | None = None,
+    embeddings_from: str | None = None,
+) -> int:
     """Runs a config, writes its report and prints it; returns the exit code."""
+    from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
 
-    done = run_to_end(config, overwrite, phase)
-    results = write_report(done.layout.root)
+    with kept():
+        done = run_to_end(config, overwrite, phase, growing, embeddings_from)
+        results = write_report(done.layout.root, resources=config.resources)
     if phase == "score":
         print_failures(done.failures)
         print(f"Scores are in {done.layout.root}; --only reduce continues from them")
@@ -24,18 +42,22 @@ def run_config(config: Config, overwrite: bool, phase: Phase = "all") -> int:
     return 1 if done.failures else 0
 
 
-def run_to_end(config: Config, overwrite: bool, phase: Phase = "all") -> Results:
+def run_to_end(
+    config: Config,
+    overwrite: bool,
+    phase: Phase = "all",
+    growing: Growing | None = None,
+    embeddings_from: str | None = None,
+) -> Results:
     """Runs a config; says so if nothing was missing."""
     from sparc_dist.runner import run
 
-    results = run(config, overwrite, phase)
+    results = run(config, overwrite, phase, growing, embeddings_from)
     if results.nothing_to_do:
         print("The run was already finished; nothing was missing.", file=sys.stderr)
+    what = FOLLOWS[growing] if embeddings_from is None else EMBEDDED
     for dataset, changes in results.changes.items():
-        print(
-            f"{dataset}: {changes}; the run keeps to its own list, --overwrite takes the new one.",
-            file=sys.stderr,
-        )
+        print(f"{dataset}: {changes}; {what}.", file=sys.stderr)
     return results
 
 
@@ -48,7 +70,7 @@ def print_report(root: str, results: Results) -> None:
     if results.metrics:
         print(f"Scores, metrics and report are in {root}")
     if results.failures:
-        units = len(results.datasets) * len(results.backbones)
+        units = len(results.datasets) * len(results.units)
         print(f"{len(results.failures)} of {units} units failed; the report says why")
     print(f"Open {RunLayout(root).report}/index.html")
 

@@ -9,7 +9,7 @@ from sparc_dist.cli.options import new_command
 from sparc_dist.errors import UserError
 
 TEXT = """\
-Takes singleton, auxiliary and compound scores and writes final.parquet, fusion.json,
+Takes singleton, auxiliary and compound scores and writes final.parquet, labeler.safetensors,
 decisions.json, labels.parquet, labels-wide.parquet and, when there are labels, metrics.json to DIR.
 Two forms:
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -13,14 +12,14 @@ from sparc_dist.cli.options import add_overwrite, new_command
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
-    from sparc_dist.config import Config
     from sparc_dist.runs import Results
 
 TEXT = """\
 Says which of the classes each image contains, with a probability. IMAGES are photos, folders with
 their subfolders, patterns or URLs. Prints the first images and writes all of them to
 DIR/labels.csv: image_id, class, probability, present, score, rank. An image that cannot be read has
-one row, in which `present` is `unreadable`.
+one row, in which `present` is `unreadable`. Run it again after photos were added or removed: only
+new ones are read.
 The probabilities come from a model of the scores, not from labels; docs/answers.md says what they
 mean and what to do where they are wrong.
 
@@ -68,38 +67,53 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--out", default="sparc-labels", metavar="DIR", help="(default: %(default)s)"
     )
+    parser.add_argument(
+        "--refit", action="store_true", help="fit again over all images, reading only new ones"
+    )
     add_overwrite(parser)
 
 
 def label(options: Namespace) -> int:
     """Labels images."""
+    from sparc_dist.pipeline.executor import kept
+
     try:
-        return _label(options)
+        with kept():
+            return _label(options)
     except UserError as error:
         raise UserError(_in_own_words(str(error))) from None
 
 
 def _label(options: Namespace) -> int:
-    config = _config(options)
+    from sparc_dist.cli.classes import read_classes
+    from sparc_dist.config import label_config
+
+    classes = read_classes(options.classes)
+    config = label_config(options.images, classes, options.out, options.model, options.weights)
     # Only now: what is wrong with the options is said at once.
-    from sparc_dist.report import write_report
-    from sparc_dist.report.labels import image_labels, write_labels
+    from sparc_dist.report import read_results, write_report
+    from sparc_dist.report.labels import image_labels, is_ours, labelled_images, write_labels
     from sparc_dist.runs.finished_unit import open_unit
 
-    done = run_to_end(config, options.overwrite)
-    root, results = done.layout.root, write_report(done.layout.root)
+    done = run_to_end(config, options.overwrite, growing="refit" if options.refit else "label")
+    root, results = done.layout.root, read_results(done.layout.root)
     if not done.metrics:
         print(_in_own_words("\n".join(_remarks(results))), file=sys.stderr)
         return 1
     url = done.layout.labels_csv
-    first, count = write_labels(image_labels(open_unit(root)), url, SHOWN)
-    for image in first:
+    # After photos were added, those are what one wants to see.
+    known = labelled_images(url) if done.changes and is_ours(url) else set()
+    shown, count = write_labels(image_labels(open_unit(root)), url, SHOWN, known)
+    for image in shown:
         print(_grey(image.line()) if image.empty else image.line())
-    if count > SHOWN:
-        print(f"… and {count - SHOWN:,} more")
+    if count > len(shown):
+        print(f"… and {count - len(shown):,} more")
     for remark in _remarks(results):
         print(remark)
     print(f"The classes of {'the image' if count == 1 else f'all {count:,} images'} are in {url}")
+    # Last: thumbnails take longer than the answer.
+    write_report(root)
+    print(f"Open {done.layout.report}/index.html")
     return 1 if done.failures else 0
 
 
@@ -123,27 +137,3 @@ def _in_own_words(message: str) -> str:
 def _grey(line: str) -> str:
     """Returns a line in grey on a terminal."""
     return f"\x1b[90m{line}\x1b[0m" if sys.stdout.isatty() else line
-
-
-def _config(options: Namespace) -> Config:
-    """Returns the config of some images, their classes and one model."""
-    from sparc_dist.cli.classes import read_classes
-    from sparc_dist.config import TINY, parse, resolve
-
-    weights = options.weights
-    if weights is None and options.model != TINY:
-        weights = "openai"
-    places = options.images
-    images = {
-        "name": "images",
-        "kind": "folder",
-        "images": places[0] if len(places) == 1 else places,
-        "classes": read_classes(options.classes),
-    }
-    raw = {
-        "output": options.out,
-        "datasets": [images],
-        "backbones": [{"name": "model", "model": options.model, "weights": weights}],
-        "max_error_share": 1,  # unreadable images have rows of their own
-    }
-    return resolve(parse(raw, "label"), os.getcwd())

@@ -95,9 +95,9 @@ def add_run(parser: Any) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"{RUN} (default: {default})")
 
 
-def add_unit(parser: Any) -> None:
+def add_unit(parser: Any, name: str = "RUN", text: str = RUN) -> None:
     """Adds a finished run, and which of its units."""
-    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument(name.lower(), metavar=name, help=text)
     for what in ("dataset", "backbone"):
         parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
 

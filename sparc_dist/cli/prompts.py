@@ -11,7 +11,8 @@ TEXT = """\
 Builds the prompt bank of every data set of CONFIG, writes it to the run's DATASET/prompts.parquet
 and prints how many background classes and prompts of each kind and origin there are, and how many
 prompts mention each class.
-No image is read and no model is loaded.
+No image is read. A model is loaded only to find the nearest partners of each class, if it is not
+paired with all others (prompts.pairs_per_class).
 """
 
 
@@ -26,18 +27,20 @@ def add_parser(group: Any) -> None:
 
 def prompts(options: Namespace) -> int:
     """Builds the prompt banks of a config."""
+    from functools import partial
+
     from sparc_dist import storage
-    from sparc_dist.backbones import vocabulary_for
+    from sparc_dist.backbones import embed_names, vocabulary_for
     from sparc_dist.config import find_config, load_config
     from sparc_dist.datasets import dataset_bank
     from sparc_dist.prompts import summary
     from sparc_dist.runs import RunLayout
 
     config = load_config(find_config(options.config))
-    vocabulary = vocabulary_for(config.backbones)
+    vocabulary, embed = vocabulary_for(config.backbones), partial(embed_names, config.backbones)
     for dataset in config.datasets:
         layout = RunLayout(config.output).dataset(dataset.name)
-        bank, notes = dataset_bank(dataset, layout, vocabulary)
+        bank, notes = dataset_bank(dataset, layout, vocabulary, embed)
         written = f"written to {layout.prompts}"
         if storage.read_if_exists(layout.marker) is not None:
             written = f"not written: {layout.prompts} belongs to a run that has begun"

@@ -15,6 +15,13 @@ def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "report", report, "write the report of a run again", TEXT)
     add_run(parser)
+    parser.add_argument(
+        "--against",
+        metavar="RUN",
+        nargs="+",
+        default=[],
+        help="other runs that the report's page for comparisons offers, too",
+    )
 
 
 def report(options: Namespace) -> int:
@@ -22,6 +29,6 @@ def report(options: Namespace) -> int:
     from sparc_dist.report import write_report
 
     root = run_root(options.run)
-    results = write_report(root)
+    results = write_report(root, [run_root(run) for run in options.against])
     print_report(root, results)
     return 1 if results.failures else 0

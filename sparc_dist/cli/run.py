@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import add_config, add_overwrite, new_command
+from sparc_dist.cli.options import RUN, add_config, add_overwrite, new_command, run_root
+from sparc_dist.errors import UserError
+
+if TYPE_CHECKING:
+    from sparc_dist.runs import Growing
 
 TEXT = """\
 Scores every data set of CONFIG under every backbone, fuses the scores, and writes final scores,
@@ -26,6 +30,11 @@ a config:
 
 Relative paths are relative to the config file. RAY_ADDRESS names a cluster to run on; without it a
 small Ray is started on this machine.
+
+New classes, prompts or templates on images that another run has embedded need no images:
+  sparc-dist run new.yaml --embeddings-from RUN
+takes the images and their embeddings from RUN and embeds only the texts. Data set and backbone are
+those of the same name in RUN, or its only ones; the weights must be the same.
 """
 
 
@@ -37,6 +46,16 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--only", choices=("score", "reduce"), help="do only one of the two phases that need Ray"
     )
+    parser.add_argument(
+        "--extend",
+        action="store_true",
+        help="add images that are new since the run, and fit again over all",
+    )
+    parser.add_argument(
+        "--embeddings-from",
+        metavar="RUN",
+        help=f"score stored embeddings instead of images; {RUN}",
+    )
     add_overwrite(parser)
 
 
@@ -45,4 +64,10 @@ def run(options: Namespace) -> int:
     from sparc_dist.config import find_config, load_config
 
     config = load_config(find_config(options.config), options.to)
-    return run_config(config, options.overwrite, options.only or "all")
+    source = options.embeddings_from and run_root(options.embeddings_from, "--embeddings-from")
+    if options.extend and options.overwrite:
+        raise UserError("--extend adds to a run and --overwrite deletes it; choose one of them.")
+    if options.extend and source:
+        raise UserError("--extend reads new images and --embeddings-from none; choose one of them.")
+    growing: Growing | None = "extend" if options.extend else None
+    return run_config(config, options.overwrite, options.only or "all", growing, source)

@@ -60,6 +60,13 @@ def add_parser(group: Any) -> None:
         "--seed", type=non_negative_int, default=0, metavar="N", help="(default: 0)"
     )
     parser.add_argument(
+        "--backbones",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="models that see the same labels, each with noise of its own (default: 1)",
+    )
+    parser.add_argument(
         "--out", default="sparc-simulated", metavar="DIR", help="(default: %(default)s)"
     )
     add_overwrite(parser)
@@ -68,6 +75,7 @@ def add_parser(group: Any) -> None:
 def simulate(options: Namespace) -> int:
     """Makes a simulated run."""
     from sparc_dist.datasets import KINDS
+    from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
     from sparc_dist.simulation import Settings, simulate
 
@@ -79,12 +87,13 @@ def simulate(options: Namespace) -> int:
         names = tuple(name.strip() for name in options.classes.split(",") if name.strip())
         named = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
     labels = None if options.labels is None else absolute_url("--labels", options.labels)
-    settings = Settings(
-        options.images or images, named, options.seed, labels, _noise(options.noise)
-    )
-    done = simulate(absolute_url("--out", options.out), settings, options.overwrite)
-    print_failures(done.failures, sys.stderr)
-    print_report(done.layout.root, write_report(done.layout.root))
+    given = (options.images or images, named, options.seed, labels, _noise(options.noise))
+    settings = Settings(*given, backbones=options.backbones)
+    with kept():
+        done = simulate(absolute_url("--out", options.out), settings, options.overwrite)
+        print_failures(done.failures, sys.stderr)
+        results = write_report(done.layout.root)
+    print_report(done.layout.root, results)
     return 1 if done.failures else 0
 
 

@@ -7,7 +7,15 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
-from sparc_dist.config.presets import DATASET_KINDS, OPENAI, SIMULATED, TINY, DatasetPreset
+from sparc_dist.config.labelling import LABEL_MODEL, label_config
+from sparc_dist.config.presets import (
+    DATASET_KINDS,
+    ENSEMBLE,
+    OPENAI,
+    SIMULATED,
+    TINY,
+    DatasetPreset,
+)
 from sparc_dist.config.schema import (
     KEYS_IN_URL,
     BackboneConfig,
@@ -22,7 +30,9 @@ from sparc_dist.config.schema import (
 
 __all__ = [
     "DATASET_KINDS",
+    "ENSEMBLE",
     "KEYS_IN_URL",
+    "LABEL_MODEL",
     "OPENAI",
     "SIMULATED",
     "TINY",
@@ -37,6 +47,7 @@ __all__ = [
     "check_classes",
     "find_config",
     "is_file_name",
+    "label_config",
     "letters",
     "load_config",
     "names_in",

@@ -109,6 +109,7 @@ def resolve(config: Config, base: str) -> Config:
             "datasets": tuple(datasets),
             "backbones": tuple(backbones),
             "weights_folder": folder,
+            "labeler": None if config.labeler is None else absolute(config.labeler),
         }
     )
 

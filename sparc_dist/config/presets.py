@@ -12,6 +12,8 @@ from typing import Literal
 TINY = "sparc-tiny"
 #: Not a model: ``sparc-dist simulate`` draws its scores from the noise model.
 SIMULATED = "simulated"
+#: Not a backbone either: the unit that averages those of a data set.
+ENSEMBLE = "ensemble"
 
 #: The paper's backbones: the model, and the name of OpenAI's file with its weights.
 OPENAI = {

@@ -9,13 +9,14 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from sparc_dist.config.class_names import check_classes
-from sparc_dist.config.presets import DATASET_KINDS, OPENAI, SIMULATED, TINY
-from sparc_dist.core import Method
+from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
+from sparc_dist.core import Method, method_options
 from sparc_dist.storage import is_remote, without_secrets
 
 #: Names become folders of the run, so they must be plain.
@@ -52,6 +53,11 @@ Kind = Annotated[str, AfterValidator(_check_kind)]
 
 #: The word between the two classes of a pair prompt.
 PairTemplate = Literal["and", "or", "with", "next to", "and not"]
+
+#: What prompts are compared with: the image's embedding, those of its patches, or both.
+Features = Literal["global", "local", "both"]
+#: The factor that similarities of patches have in their softmax.
+LOCAL_SCALE = 100.0
 
 
 class Section(BaseModel):
@@ -92,10 +98,11 @@ class PromptsConfig(Section):
     tau3: the probability P(k|i,j) above which a pair and its likeliest third class become a
     triplet.
     templates: the words that join the classes of a pair; each word makes one prompt per pair.
-    pairs_per_class: the number of classes that each class is paired with for the source
-    ``all-pairs``, chosen at random; ``all``, or ``auto``: all up to 40 classes, 30 above.
+    pairs_per_class: for the source ``all-pairs``, the number of classes that each class is paired
+    with, the nearest by the first backbone's text tower; ``all``, or ``auto``: all up to 40
+    classes, 30 above.
     random_per_class: the number of prompts per class for the source ``random``.
-    seed: the seed of random pairs and, for the source ``random``, of random characters.
+    seed: the seed of the random characters of the source ``random``.
     descriptive: a text file with one additional prompt per line.
     llm: the language model for the source ``llm`` and for descriptive prompts.
     """
@@ -224,6 +231,9 @@ class BackboneConfig(Section):
     sha256: the SHA-256 hash of the checkpoint, which is checked before use.
     precision: the precision of the image tower; scores are always stored as float32.
     image_size: the side of the square input, in pixels; the model's own by default.
+    features: what prompts are compared with: the image's embedding (``global``, as in the paper),
+    the embeddings of its patches (``local``), or ``both``, the mean of the two similarities.
+    local_scale: how much a prompt prefers the patches that are most similar to it.
     """
 
     name: Name
@@ -232,6 +242,8 @@ class BackboneConfig(Section):
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     image_size: int | None = Field(None, ge=16, le=4096)
+    features: Features = "global"
+    local_scale: float = Field(LOCAL_SCALE, ge=0, le=10_000)
 
     @model_validator(mode="after")
     def _check_weights(self) -> BackboneConfig:
@@ -249,6 +261,14 @@ class BackboneConfig(Section):
             raise ValueError(
                 f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_features(self) -> BackboneConfig:
+        if self.features == "global" and self.local_scale != LOCAL_SCALE:
+            raise ValueError("`local_scale` needs features: local or both; set one or remove it")
+        if self.features != "global" and self.model == SIMULATED:
+            raise ValueError(f"model: {SIMULATED} has no images; remove `features`")
         return self
 
     def sized(self, resnet_size: int | None) -> BackboneConfig:
@@ -297,11 +317,16 @@ class Config(Section):
     backbones: the models to score with; by default the paper's nine with OpenAI's weights.
     weights_folder: the folder with OpenAI's checkpoint files, for backbones whose weights are
     ``openai``; by default they are downloaded from the hub.
+    labeler: a labeler file to label all images with; by default the run fits its own.
     method: how scores are debiased and fused; by default SPARC.
+    average_backbones: whether a data set that is finished under two or more backbones gets an
+    ensemble, the mean of their standardised final scores; a run can be resumed with another choice.
     empty_class: whether a class without positives is left out of the mAP (``skip``) or counts as 0
     (``zero``).
     shard_size: the number of images per stored file.
     batch_size: the number of images per forward pass of a model.
+    jpeg_scaling: whether a JPEG with at least four times a model's input side in both directions is
+    decoded at 1/2, 1/4 or 1/8 of its size, which is faster.
     max_error_share: the share of unreadable images above which a unit counts as failed, although
     its other results are saved.
     resources: the CPUs, GPUs and time limits of the run.
@@ -317,34 +342,55 @@ class Config(Section):
         min_length=1,
     )
     weights_folder: Url | None = None
+    labeler: Url | None = None
     method: Method = Method()
+    average_backbones: bool = True
     empty_class: Literal["skip", "zero"] = "skip"
     shard_size: int = Field(256, ge=1, le=65536)
     batch_size: int = Field(64, ge=1, le=65536)
+    jpeg_scaling: bool = True
     max_error_share: float = Field(0.05, ge=0, le=1)
     resources: ResourcesConfig = ResourcesConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _move_fusions(cls, raw: Any) -> Any:
+        """Accepts ``fusions`` at the top level: it belongs to ``method``."""
+        if not isinstance(raw, dict) or "fusions" not in raw:
+            return raw
+        method = cls._expand_method(raw.get("method") or {})
+        if not isinstance(method, dict):
+            return raw
+        if "fusions" in method:
+            raise ValueError("`fusions` is there twice; remove it here or from `method`")
+        others = {key: value for key, value in raw.items() if key != "fusions"}
+        return {**others, "method": {**method, "fusions": raw["fusions"]}}
 
     @field_validator("method", mode="before")
     @classmethod
     def _expand_method(cls, method: Any) -> Any:
-        """Accepts ``paper`` for SPARC as published, and ``duo``."""
+        """Accepts ``paper`` for SPARC as published, ``duo``, and ``shrinkage`` beside ``duo``."""
         names = {"paper": "sparc", "duo": "duo"}
-        return {"primary": names[method]} if isinstance(method, str) and method in names else method
+        if isinstance(method, str) and method in names:
+            return {"primary": names[method]}
+        return method_options(method) if isinstance(method, dict) else method
 
     @field_validator("datasets", "backbones")
     @classmethod
-    def _check_names(cls, sections: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _check_names(cls, sections: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
         names = [section.name for section in sections]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"duplicate name {name!r}; make the names unique")
-        if taken := {"report", "experiments"} & {*names}:
+        folders = {"report", "experiments", *([ENSEMBLE] if info.field_name == "backbones" else [])}
+        if taken := folders & {*names}:
             name = min(taken)
             raise ValueError(f"the name {name!r} is taken by a folder of the run; choose another")
         return sections
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results: runs with equal identities have equal bytes."""
-        fields = self.model_dump(mode="json", exclude={"output", "resources", "max_error_share"})
+        others = {"output", "resources", "max_error_share", "average_backbones"}
+        fields = self.model_dump(mode="json", exclude=others)
         # The number of threads changes the order of sums, and with it their rounding.
         return fields | {"threads_per_scorer": self.resources.threads_per_scorer}

@@ -6,6 +6,7 @@ people. Uses no other room.
 """
 
 from sparc_dist.core.answers import Answers
+from sparc_dist.core.arrays import ScoresLike, as_scores, check_finite, matrix, slices
 from sparc_dist.core.average_precision import (
     EmptyClass,
     Positives,
@@ -13,25 +14,31 @@ from sparc_dist.core.average_precision import (
     mean_average_precision,
     summarise,
 )
+from sparc_dist.core.class_counts import ClassCounts
 from sparc_dist.core.debias import ImageDebias, Scores
-from sparc_dist.core.decision_metrics import Agreement, oracle
+from sparc_dist.core.decision_metrics import Agreement, expected_f1, oracle
 from sparc_dist.core.decisions import Decision, Knowledge, can_estimate, decide, top
+from sparc_dist.core.drift import drift
 from sparc_dist.core.duo import Duo, DuoOptions
-from sparc_dist.core.fusion import Fusion, Method, merge
+from sparc_dist.core.ensemble import Standard, average
+from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method, merge, method_options
+from sparc_dist.core.gallery import Gallery
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, mentions_of
 from sparc_dist.core.reduction import (
-    DECIDING,
     METHODS,
+    DecidedStatistics,
     DecisionStatistics,
     FinalScores,
     FinalStatistics,
     Fusions,
+    GalleryStatistics,
     LabelStatistics,
     PromptStatistics,
     RankStatistics,
     evaluate,
     fit_fusions,
+    methods_of,
 )
 from sparc_dist.core.sparc import PromptState, RankState, finish, fit, needs_ranks
 from sparc_dist.core.views import Views
@@ -40,8 +47,11 @@ __all__ = [
     "DECIDING",
     "METHODS",
     "ROUNDING",
+    "UNRANKED",
     "Agreement",
     "Answers",
+    "ClassCounts",
+    "DecidedStatistics",
     "Decision",
     "DecisionStatistics",
     "Duo",
@@ -52,6 +62,8 @@ __all__ = [
     "Floats",
     "Fusion",
     "Fusions",
+    "Gallery",
+    "GalleryStatistics",
     "ImageDebias",
     "Knowledge",
     "LabelStatistics",
@@ -66,18 +78,29 @@ __all__ = [
     "Reached",
     "Scatter",
     "Scores",
+    "ScoresLike",
+    "Standard",
     "Views",
+    "as_scores",
+    "average",
     "can_estimate",
+    "check_finite",
     "decide",
+    "drift",
     "evaluate",
+    "expected_f1",
     "finish",
     "fit",
     "fit_fusions",
+    "matrix",
     "mean_average_precision",
     "mentions_of",
     "merge",
+    "method_options",
+    "methods_of",
     "needs_ranks",
     "oracle",
+    "slices",
     "summarise",
     "top",
 ]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from sparc_dist.core.link import SLOPE
 from sparc_dist.core.moments import Floats
+from sparc_dist.core.special import expit
 
 #: An answer: yes, no, or none was given.
 YES, NO, UNKNOWN = 1, 0, -1

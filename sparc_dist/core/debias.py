@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from sparc_dist.core.moments import ROUNDING, Floats, Moments
 
-#: What the image-level step removes from singleton scores: mean and SD, only the mean, nothing.
-ImageDebias = Literal["full", "centre", "none"]
+#: What the image-level step removes: mean and SD, mean and the root of the SD; from singletons only
+#: the mean, or nothing.
+ImageDebias = Literal["full", "sqrt", "centre", "none"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Scores:
     def __len__(self) -> int:
         return len(self.singleton)
 
-    def __getitem__(self, rows: slice) -> Scores:
+    def __getitem__(self, rows: slice | list[int]) -> Scores:
         return Scores(self.singleton[rows], self.auxiliary[rows], self.compound[rows])
 
 
@@ -48,29 +49,31 @@ def image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
 
 def debias_images(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns singleton, then compound scores after the image-level step (n, N + P)."""
-    return np.concatenate([debias_singleton(scores, mode), debias_compound(scores)], axis=1)
+    return np.concatenate([debias_singleton(scores, mode), debias_compound(scores, mode)], axis=1)
 
 
 def debias_singleton(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns the singleton scores (n, N) debiased by their own mean and SD per image."""
     mean, sd = image_statistics(scores.singleton)
-    if mode == "full":
-        return standardise(scores.singleton, mean, sd)
+    if mode in ("full", "sqrt"):
+        return standardise(scores.singleton, mean, np.sqrt(sd) if mode == "sqrt" else sd)
     return scores.singleton.astype(np.float64) - (mean if mode == "centre" else 0.0)
 
 
-def debias_compound(scores: Scores) -> Floats:
+def debias_compound(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns the compound scores (n, P) standardised by their image's *auxiliary* scores.
 
     Compound prompts have no template, so the scores that standardise them must have none either.
+    Modes that leave singletons unscaled are for singletons on another scale: they change nothing.
     """
-    return standardise(scores.compound, *image_statistics(scores.auxiliary))
+    mean, sd = image_statistics(scores.auxiliary)
+    return standardise(scores.compound, mean, np.sqrt(sd) if mode == "sqrt" else sd)
 
 
 def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
     """Returns how many images score every class the same, so that debias sets them to 0."""
     flat = image_statistics(scores.auxiliary)[1] == 0
-    if mode == "full":
+    if mode in ("full", "sqrt"):
         flat |= image_statistics(scores.singleton)[1] == 0
     return int(flat.sum())
 

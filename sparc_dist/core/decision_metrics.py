@@ -92,6 +92,19 @@ class Agreement:
         return float(images[0] + (2 * hits[1:] / sizes).sum())
 
 
+def expected_f1(probability: Floats, present: NDArray[np.bool_]) -> float | None:
+    """Returns the F1 in percent that probabilities promise for the decisions on one class.
+
+    An image holds the class with its probability, so the hits expected are the sum over the images
+    decided, and the labels expected the sum over all. With probabilities of 0 and 1 it is the F1 of
+    labels. None where nothing is expected, or the class has no probabilities.
+
+    probability, present: of n images, (n,)
+    """
+    size = float(present.sum() + probability.sum())
+    return float(200.0 * probability[present].sum() / size) if size > 0 else None
+
+
 def oracle(positives: Positives, reached: Reached) -> dict[str, float | None]:
     """Returns the micro and macro F1 of the best threshold of each class, in percent.
 

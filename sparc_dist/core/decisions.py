@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from sparc_dist.core.answers import Answers, fit_link
 from sparc_dist.core.debias import standardise
@@ -32,6 +31,7 @@ from sparc_dist.core.link import (
 )
 from sparc_dist.core.moments import Floats
 from sparc_dist.core.prevalence import estimate
+from sparc_dist.core.special import expit
 
 #: With fewer images, fewer images per column, or fewer columns, prevalences are not estimated.
 MIN_IMAGES, MIN_IMAGES_PER_COLUMN, MIN_COLUMNS = 50, 2, 10
@@ -93,14 +93,20 @@ class Decision:
     before_rival: bool
 
     def judge(
-        self, total: NDArray[np.floating], final: NDArray[np.floating]
+        self, total: NDArray[np.floating], final: NDArray[np.floating], most: int | None = None
     ) -> tuple[Floats, NDArray[np.bool_]]:
         """Returns the probability of each class and whether it is present, both (n, N).
 
-        total, final: scores before and after the rival is taken off, (n, N) or (n, N + B)
+        total, final: scores before and after the rival is taken off, (n, N) or (n, N + B). most: so
+        many classes of an image are present, those with the highest scores, whatever the threshold.
         """
         z = self.standardise(total, final)
-        return expit(self.slope * z + self.intercept), z >= self.threshold
+        present = z >= self.threshold
+        if most is not None:
+            varying = np.array([status != "constant" for status in self.status])
+            own = final[:, : len(varying)]
+            present = top(np.where(varying, own, -np.inf), most) & varying
+        return expit(self.slope * z + self.intercept), present
 
     def standardise(self, total: NDArray[np.floating], final: NDArray[np.floating]) -> Floats:
         """Returns the standardised scores z (n, N)."""

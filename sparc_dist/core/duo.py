@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from sparc_dist.core.debias import Scores
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
 from sparc_dist.core.shrinkage import PSEUDO_IMAGES
-from sparc_dist.core.views import MIN_COLUMNS, Views, flat_images, image_step
+from sparc_dist.core.views import MIN_COLUMNS, Scaling, Views, flat_images, image_step
+
+_Float = TypeVar("_Float", bound=np.floating[Any])
 
 #: The share of an image's highest score that is taken off all its scores.
 RIVAL = 0.2
@@ -31,14 +33,17 @@ RIVAL = 0.2
 
 @dataclass(frozen=True)
 class DuoOptions:
-    """The constants of duo; 0 switches either part off.
+    """The parts of duo, each of which can be switched off.
 
     shrinkage: number of pseudo-images in the statistics of prompts and views. rival: the share of
-    an image's highest score that is taken off all its scores.
+    an image's highest score that is taken off all its scores. scaling: what the image step divides
+    by. partners: whether what partners explain is taken off the compounds.
     """
 
     shrinkage: float = PSEUDO_IMAGES
     rival: float = RIVAL
+    scaling: Scaling = "sqrt"
+    partners: bool = True
 
     #: A config validates its section against this class; an unknown key there is an error.
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -48,6 +53,10 @@ class DuoOptions:
             raise ValueError(f"shrinkage is {self.shrinkage}; it must be at least 0 and finite")
         if not 0 <= self.rival < 1:
             raise ValueError(f"rival is {self.rival}; it must be at least 0 and below 1")
+        if self.scaling not in get_args(Scaling):
+            raise ValueError(
+                f"scaling is {self.scaling!r}; choose one of {', '.join(get_args(Scaling))}"
+            )
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,15 @@ class DuoPromptState:
     flat_images: int
 
     @classmethod
-    def of(cls, scores: Scores) -> DuoPromptState:
+    def of(cls, scores: Scores, scaling: Scaling = "sqrt") -> DuoPromptState:
         """Returns the state of one shard."""
-        singleton, compound = image_step(scores)
+        singleton, compound = image_step(scores, scaling)
         return cls(Moments.of(singleton), Moments.of(compound), flat_images(scores))
 
     def views(self, mentions: Mentions, options: DuoOptions) -> Views:
         """Returns the views for pass 2. The state must be the merged one."""
-        return Views.of(self.singleton, self.compound, mentions, options.shrinkage)
+        constants = (options.shrinkage, options.scaling)
+        return Views.of(self.singleton, self.compound, mentions, *constants)
 
     def arrays(self) -> list[NDArray[Any]]:
         """Returns the state as arrays, to be stored in a file."""
@@ -119,14 +129,15 @@ class DuoViewState:
         return DuoViewState(self.count + other.count, self.products + other.products)
 
 
-def view_weights(state: DuoViewState, counts: Floats, shrinkage: float) -> Floats:
+def view_weights(state: DuoViewState, counts: Floats, options: DuoOptions) -> Floats:
     """Returns the weights of each column's three views (N + B, 3). counts: m_i, (N + B,)."""
-    products = _shrunk_products(state, counts, shrinkage)
+    products = _shrunk_products(state, counts, options.shrinkage)
     weights = np.zeros((len(counts), 3))
     weights[:, 0] = 1.0
     second = np.zeros_like(weights)
     second[:, 1] = 1.0
-    second[:, 2] = -_leakage(products) / (counts + 1)
+    if options.partners:
+        second[:, 2] = -_leakage(products) / (counts + 1)
     size = _size(second, products)
     used = (counts > 0) & (size > 1e-6)
     share = np.divide(counts, (counts + 1) * size, out=np.zeros_like(size), where=used)
@@ -166,6 +177,11 @@ def _size(weights: Floats, products: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
+def without_rival(total: NDArray[_Float], share: float) -> NDArray[_Float]:
+    """Returns scores (n, N + B) without a share of the highest score of their image."""
+    return np.asarray(total - share * total.max(axis=1, keepdims=True))
+
+
 @dataclass(frozen=True)
 class Duo:
     """The fitted model: the statistics and weights needed to score a new image.
@@ -183,23 +199,49 @@ class Duo:
 
         The rival of an image is its highest score, background included.
         """
-        own, compounds, partners = self.views.of_images(scores)
+        return self.weigh(self.views.of_images(scores))
+
+    def weigh(self, views: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats]:
+        """Returns the scores of images whose views, each (n, N + B), are known."""
+        own, compounds, partners = views
         weights = self.weights.T
         total = weights[0] * own + weights[1] * compounds + weights[2] * partners
-        return total, total - self.options.rival * total.max(axis=1, keepdims=True)
+        return total, without_rival(total, self.options.rival)
+
+    def contributions(self, scores: Scores, columns: Iterable[int]) -> list[Floats]:
+        """Returns, per column, what each of its m_i prompts adds to its final score (n, m_i).
+
+        The rest of a score is the column's own score, its partners and the rival.
+        """
+        compound = self.views.debias(scores)[1]
+        return [
+            self.prompt_weights(compound, i) * compound[:, self.views.mentions[i]] for i in columns
+        ]
+
+    def prompt_weights(self, compound: Floats, column: int) -> Floats:
+        """Returns the weights (n, m_i) of a column's prompts in images; compound: debiased (n, P).
+
+        They are all the same: the prompts' view is a mean.
+        """
+        count = len(self.views.mentions[column])
+        return np.full((len(compound), count), self.weights[column, 1] / max(count, 1))
+
+    def column_weights(self, column: int) -> Floats:
+        """Returns the weights of a column's own score, its prompts and its partners (3,)."""
+        return np.asarray(self.weights[column])
 
 
 def finish_duo(
     prompts: DuoPromptState, products: DuoViewState, views: Views, options: DuoOptions
 ) -> Duo:
     """Returns the fitted model for the merged states."""
-    weights = view_weights(products, views.counts, options.shrinkage)
+    weights = view_weights(products, views.counts, options)
     return Duo(options, views, weights, _notes(prompts, views))
 
 
 def fit_duo(shards: Callable[[], Iterable[Scores]], mentions: Mentions, options: DuoOptions) -> Duo:
     """Fits on shards in this process; ``shards`` returns a new iterator for each pass."""
-    prompts = reduce(add, (DuoPromptState.of(shard) for shard in shards()))
+    prompts = reduce(add, (DuoPromptState.of(shard, options.scaling) for shard in shards()))
     views = prompts.views(mentions, options)
     products = reduce(add, (DuoViewState.of(shard, views) for shard in shards()))
     return finish_duo(prompts, products, views, options)

@@ -6,21 +6,34 @@ in where the weights come from, so the same code scores an image for all of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from sparc_dist.core.debias import ImageDebias, Scores, debias_images, debias_prompts
+from sparc_dist.core.debias import (
+    ImageDebias,
+    Scores,
+    debias_images,
+    debias_prompts,
+    debias_singleton,
+    standardise,
+)
+from sparc_dist.core.duo import DuoOptions, without_rival
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, order_statistics
-from sparc_dist.core.shrinkage import PSEUDO_IMAGES
 
 #: Rounding error of the sum of a unit vector's entries.
 SIGN_ROUNDING = 1e-9
 
 StrategyName = Literal["max-variance", "kmax", "mean", "singleton"]
+FusionName = Literal["sparc", "duo"]
+
+#: The fusions, in the order of tables: the methods that can decide.
+DECIDING: tuple[FusionName, ...] = get_args(FusionName)
+#: The options of a method that needs no ranks and gives debiased singletons.
+UNRANKED: dict[str, Any] = {"strategy": "singleton", "merge": False}
 
 
 @dataclass(frozen=True)
@@ -29,8 +42,9 @@ class Method:
 
     strategy: max-variance (SPARC), kmax (the k-th highest), mean (the mean of ranks k … m_i) or
     singleton. merge: whether to average the fused score with the debiased singleton. norm: the norm
-    of the max-variance weights that is 1. shrinkage: number of pseudo-images in duo's statistics.
-    primary: the method that decides; with ``auto`` SPARC on official data sets, duo on others.
+    of the max-variance weights that is 1. rival: the share of an image's highest score that is
+    taken off all its scores. duo: the parts of duo. primary: the method that decides; with ``auto``
+    SPARC on official data sets, duo on others. fusions: those that are computed.
     """
 
     strategy: StrategyName = "max-variance"
@@ -38,8 +52,10 @@ class Method:
     merge: bool = True
     norm: Literal["l1", "l2"] = "l1"
     image_debias: ImageDebias = "full"
-    shrinkage: float = PSEUDO_IMAGES
+    rival: float = 0.0
+    duo: DuoOptions = field(default_factory=DuoOptions)
     primary: Literal["auto", "sparc", "duo"] = "auto"
+    fusions: tuple[FusionName, ...] = DECIDING
 
     #: A config validates ``method:`` against this class; an unknown key there is an error.
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -47,8 +63,35 @@ class Method:
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"k is {self.k}; it must be at least 1")
-        if not 0 <= self.shrinkage < float("inf"):
-            raise ValueError(f"shrinkage is {self.shrinkage}; it must be at least 0 and finite")
+        if not 0 <= self.rival < 1:
+            raise ValueError(f"rival is {self.rival}; it must be at least 0 and below 1")
+        if not self.fusions or not {*self.fusions} <= {*DECIDING}:
+            raise ValueError(f"fusions is {list(self.fusions)}; list sparc, duo or both")
+        if self.primary not in ("auto", *self.fusions):
+            raise ValueError(
+                f"primary is {self.primary}, which is not among the fusions "
+                f"({', '.join(self.fusions)}); list it there, or leave primary out"
+            )
+        # Their order does not matter.
+        listed = tuple(name for name in DECIDING if name in self.fusions)
+        object.__setattr__(self, "fusions", listed)
+
+    def deciding(self, preferred: FusionName) -> FusionName:
+        """Returns the fusion that decides; ``preferred`` or the only one where it is ``auto``."""
+        if self.primary != "auto":
+            return self.primary
+        return preferred if preferred in self.fusions else self.fusions[0]
+
+
+def method_options(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a method that another version stored, as this one names them.
+
+    The shrinkage was beside SPARC's options before duo had a section of its own.
+    """
+    options = dict(stored)
+    if "shrinkage" in options:
+        options["duo"] = {"shrinkage": options.pop("shrinkage"), **(options.get("duo") or {})}
+    return options
 
 
 def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> Floats:
@@ -109,13 +152,49 @@ class Fusion:
         """Returns the debiased singleton and compound scores (n, N + P)."""
         return debias_prompts(debias_images(scores, self.method.image_debias), self.moments)
 
+    def debias_singletons(self, scores: Scores) -> Floats:
+        """Returns the debiased singleton scores alone (n, N)."""
+        values, count = debias_singleton(scores, self.method.image_debias), len(self.mentions)
+        return standardise(values, self.moments.mean[:count], self.moments.sd[:count])
+
     def final(self, scores: Scores) -> tuple[Floats, Floats]:
         """Returns the debiased singleton scores and SPARC's final scores, both (n, N)."""
         debiased = self.debias(scores)
         singleton = debiased[:, : len(self.mentions)]
         ranked = order_statistics(debiased, self.mentions)
         fused = np.stack([x @ w for x, w in zip(ranked, self.weights, strict=True)], axis=1)
-        return singleton, merge(singleton, fused) if self.method.merge else fused
+        total = merge(singleton, fused) if self.method.merge else fused
+        return singleton, without_rival(total, self.method.rival) if self.method.rival else total
+
+    def contributions(self, scores: Scores, columns: Iterable[int]) -> list[Floats]:
+        """Returns, per column, what each of its m_i prompts adds to its final score (n, m_i).
+
+        A prompt has the weight of its rank. The rest of a score is the column's singleton, and the
+        rival if there is one.
+        """
+        compound = self.debias(scores)[:, len(self.mentions) :]
+        return [
+            compound[:, self.mentions[column]] * self.prompt_weights(compound, column)
+            for column in columns
+        ]
+
+    def prompt_weights(self, compound: Floats, column: int) -> Floats:
+        """Returns the weights (n, m_i) of a column's prompts in images; compound: debiased (n, P).
+
+        A weight times a debiased score is what the prompt adds to the final score.
+        """
+        values = compound[:, self.mentions[column]]
+        weights = np.empty_like(values)
+        ranked = self.column_weights(column)[None, 1:]
+        np.put_along_axis(weights, np.argsort(-values, axis=1), ranked, axis=1)
+        return weights
+
+    def column_weights(self, column: int) -> Floats:
+        """Returns the weights of a column's singleton and ranks in final scores (1 + m_i,)."""
+        weights = self.weights[column]
+        if not self.method.merge:
+            return weights
+        return merge(np.eye(1, len(weights))[0], weights)
 
 
 def merge(singleton: Floats, fused: Floats) -> Floats:

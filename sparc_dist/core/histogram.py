@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from sparc_dist.core.moments import Floats
+from sparc_dist.core.special import ndtr
 
 Counts = NDArray[np.int64]
 

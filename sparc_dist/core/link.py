@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from sparc_dist.core.histogram import CENTRES, EDGES
 from sparc_dist.core.moments import Floats
+from sparc_dist.core.special import expit, logit
 
 Weights = NDArray[np.floating] | NDArray[np.integer]
 

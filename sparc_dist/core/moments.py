@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,16 @@ class Moments:
             self.mean + delta * (other.count / count),
             self.deviations + other.deviations + delta**2 * (self.count * other.count / count),
         )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Returns the moments as arrays, to be stored in a file."""
+        return [np.array(self.count), self.mean, self.deviations]
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Moments:
+        """Restores moments from what ``arrays`` returned."""
+        count, mean, deviations = arrays
+        return cls(int(count), mean, deviations)
 
     @property
     def sd(self) -> Floats:

@@ -4,7 +4,7 @@ pass 1   prompt statistics     the moments of every prompt
 pass 2   rank statistics       scatters of ranks (SPARC), products of views (duo)
 pass 3   final scores          and with them the positives' scores and the moments of final scores
 pass 4   decision statistics   counts of standardised scores, images above each positive
-pass 5   labels                and with them how well they agree with known labels
+pass 5   labels                and with them how well they agree with known ones, and the gallery
 
 A pass is a state per shard, and states add up. Columns are the N classes, then B background
 classes, which are scored like classes and never reported.
@@ -13,14 +13,15 @@ classes, which are scored like classes and never reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc_dist.core.arrays import ScoresLike, as_scores, slices
 from sparc_dist.core.average_precision import (
     EmptyClass,
     Positives,
@@ -28,50 +29,34 @@ from sparc_dist.core.average_precision import (
     average_precision,
     summarise,
 )
+from sparc_dist.core.class_counts import ClassCounts
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.decision_metrics import Agreement, oracle
 from sparc_dist.core.decisions import Decision
 from sparc_dist.core.duo import (
     Duo,
-    DuoOptions,
     DuoPromptState,
     DuoViewState,
     finish_duo,
 )
 from sparc_dist.core.final_scores import CountState, FinalState
-from sparc_dist.core.fusion import Fusion, Method
+from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method
+from sparc_dist.core.gallery import Gallery
+from sparc_dist.core.joint import Joint, by_fusion, of_fusions
+from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
 from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
 
-#: The methods that are evaluated, and those of them that decide.
-METHODS = ("zsclip", "debiased", "sparc", "duo")
-DECIDING = ("sparc", "duo")
+#: The methods that are evaluated; those of them that decide are the fusions.
+METHODS = ("zsclip", "debiased", *DECIDING)
 
 Float32 = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Joint:
-    """States that are gathered together. kinds: their types, in order."""
-
-    parts: tuple[Any, ...]
-    kinds: ClassVar[tuple[type[Any], ...]] = ()
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the states as arrays, to be stored in a file."""
-        parts = [part.arrays() for part in self.parts]
-        return [np.array([len(part) for part in parts]), *(a for part in parts for a in part)]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Self:
-        """Restores states from what ``arrays`` returned."""
-        lengths, *rest = arrays
-        ends = np.cumsum(lengths).tolist()
-        pieces = [rest[end - size : end] for end, size in zip(ends, lengths.tolist(), strict=True)]
-        return cls(tuple(k.from_arrays(piece) for k, piece in zip(cls.kinds, pieces, strict=True)))
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(tuple(map(add, self.parts, other.parts)))
+def methods_of(fusions: Iterable[str]) -> list[str]:
+    """Returns the methods of a unit that has these fusions."""
+    listed = {*fusions}
+    return [name for name in METHODS if name not in DECIDING or name in listed]
 
 
 class PromptStatistics(Joint):
@@ -82,7 +67,8 @@ class PromptStatistics(Joint):
     @classmethod
     def of(cls, scores: Scores, method: Method) -> PromptStatistics:
         """Returns the state of one shard."""
-        return cls((PromptState.of(scores, method), DuoPromptState.of(scores)))
+        duo = DuoPromptState.of(scores, method.duo.scaling) if "duo" in method.fusions else None
+        return cls((PromptState.of(scores, method), duo))
 
 
 class RankStatistics(Joint):
@@ -99,16 +85,20 @@ class RankStatistics(Joint):
         ranks = RankState(())
         if needs_ranks(method):
             ranks = RankState.of(scores, sparc.moments, mentions, method)
-        views = duo.views(mentions, DuoOptions(method.shrinkage))
-        return cls((ranks, DuoViewState.of(scores, views)))
+        views = None if duo is None else duo.views(mentions, method.duo)
+        return cls((ranks, None if views is None else DuoViewState.of(scores, views)))
 
 
 @dataclass(frozen=True)
 class Fusions:
-    """Both fitted models of N classes; they score N + B columns."""
+    """The fitted models of N classes; they score N + B columns.
+
+    sparc: without ranks if SPARC is not listed; debiased scores are its own. duo: None if not
+    listed
+    """
 
     sparc: Fusion
-    duo: Duo
+    duo: Duo | None
     classes: int
 
     @classmethod
@@ -123,27 +113,65 @@ class Fusions:
         """Returns the models for the merged states of passes 1 and 2."""
         (sparc_prompts, duo_prompts), (sparc_ranks, duo_ranks) = prompts.parts, ranks.parts
         scatters = sparc_ranks if needs_ranks(method) else None
-        options = DuoOptions(method.shrinkage)
-        views = duo_prompts.views(mentions, options)
-        return cls(
-            finish(sparc_prompts, scatters, mentions, method),
-            finish_duo(duo_prompts, duo_ranks, views, options),
-            classes,
-        )
+        ranked = method if "sparc" in method.fusions else replace(method, **UNRANKED)
+        sparc = finish(sparc_prompts, scatters, mentions, ranked)
+        if duo_prompts is None:
+            return cls(sparc, None, classes)
+        views = duo_prompts.views(mentions, method.duo)
+        return cls(sparc, finish_duo(duo_prompts, duo_ranks, views, method.duo), classes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fusions that are listed."""
+        return self.sparc.method.fusions
+
+    def fusion(self, name: str) -> Fusion | Duo:
+        """Returns one of them; raises KeyError if it is not listed."""
+        found = {"sparc": self.sparc, "duo": self.duo}[name] if name in self.names else None
+        if found is None:
+            raise KeyError(name)
+        return found
 
     @property
     def notes(self) -> list[str]:
         """What a user should know about degenerate data, each once, and what is SPARC's alone."""
+        if self.duo is None or "sparc" not in self.names:
+            return list((self.duo or self.sparc).notes)
         alone = [note for note in self.sparc.notes if note not in self.duo.notes]
         return [*self.duo.notes, *(f"SPARC: {note}" for note in alone)]
 
     def final(self, scores: Scores) -> FinalScores:
         """Returns the final scores of n images."""
         n = self.classes
-        debiased, sparc = self.sparc.final(scores)
-        total, duo = self.duo.final(scores)
+        sparc = total = duo = np.empty((len(scores), 0))
+        if "sparc" in self.names:
+            debiased, sparc = self.sparc.final(scores)
+        else:
+            debiased = self.sparc.debias_singletons(scores)
+        if self.duo is not None:
+            total, duo = self.duo.final(scores)
         parts = (scores.singleton[:, :n], debiased[:, :n], sparc[:, :n], duo[:, :n])
         return FinalScores(*(part.astype(np.float32) for part in (*parts, sparc[:, n:], total)))
+
+    def transform(self, scores: ScoresLike, method: str = "duo") -> Float32:
+        """Returns the final scores (n, N) of n images, which need not be those of the fit.
+
+        scores: singleton (n, N + B), auxiliary (n, N + B) and compound (n, P), in any form that
+        ``fit`` takes. method: duo, sparc, debiased or zsclip.
+
+        Raises ValueError if the shapes are not those of the fit.
+        """
+        if method not in (known := methods_of(self.names)):
+            raise ValueError(f"method is {method!r}; choose one of {', '.join(known)}")
+        checked, columns = as_scores(scores), len(self.sparc.mentions)
+        found = checked.singleton.shape[1], checked.compound.shape[1]
+        expected = columns, len(self.sparc.moments.mean) - columns
+        if found != expected:
+            raise ValueError(
+                f"singleton and compound have {found[0]} and {found[1]} columns; the fit had "
+                f"{expected[0]} and {expected[1]}"
+            )
+        return np.concatenate([getattr(self.final(part), method) for part in slices(checked)()])
 
 
 @dataclass(frozen=True)
@@ -151,7 +179,8 @@ class FinalScores:
     """The final scores of n images, in float32 as they are stored.
 
     zsclip, debiased, sparc, duo: (n, N). Decisions also need sparc_background: (n, B), and
-    duo_total: (n, N + B), duo before the rival is taken off.
+    duo_total: (n, N + B), duo before the rival is taken off. The matrices of a fusion that is not
+    listed have no columns.
     """
 
     zsclip: Float32
@@ -164,12 +193,28 @@ class FinalScores:
     def __len__(self) -> int:
         return len(self.zsclip)
 
-    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> FinalScores:
+    def __getitem__(self, rows: slice | list[int] | NDArray[np.bool_]) -> FinalScores:
         return FinalScores(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     @property
+    def every(self) -> Float32:
+        """All scores side by side (n, d); d is 5 N + 2 B with both fusions."""
+        return np.concatenate([getattr(self, name) for name in self.__dataclass_fields__], axis=1)
+
+    def split(self, every: NDArray[np.floating]) -> FinalScores:
+        """Returns scores that are side by side (n, d) as final scores like these."""
+        widths = [getattr(self, name).shape[1] for name in self.__dataclass_fields__]
+        parts = np.split(every.astype(np.float32), np.cumsum(widths[:-1]), axis=1)
+        return FinalScores(*parts)
+
+    @property
+    def fusions(self) -> list[str]:
+        """The names of the fusions."""
+        return [name for name in DECIDING if getattr(self, name).shape[1]]
+
+    @property
     def methods(self) -> Float32:
-        """The scores of all methods side by side (n, 4 N)."""
+        """The scores of all methods side by side (n, methods · N)."""
         return np.concatenate([getattr(self, name) for name in METHODS], axis=1)
 
     def columns(self, method: str) -> tuple[Float32, Float32]:
@@ -183,33 +228,40 @@ class FinalScores:
 
 
 class FinalStatistics(Joint):
-    """The state of pass 3: the positives of all methods, and moments for both that decide."""
+    """The state of pass 3: positives of all methods, moments for each fusion, and of all scores."""
 
-    kinds = (Positives, FinalState, FinalState)
+    kinds = (Positives, FinalState, FinalState, Moments)
 
     @classmethod
     def of(
         cls, final: FinalScores, labelled: NDArray[np.bool_], labels: NDArray[np.bool_]
     ) -> FinalStatistics:
         """Returns the state of one shard. labelled: (n,), labels: (n, N)."""
-        tiled = np.tile(labels[labelled], (1, len(METHODS)))
+        tiled = np.tile(labels[labelled], (1, len(methods_of(final.fusions))))
         positives = Positives.of(final[labelled].methods, tiled)
-        return cls((positives, *(FinalState.of(*final.columns(name)) for name in DECIDING)))
+        moments = of_fusions(final.fusions, lambda name: FinalState.of(*final.columns(name)))
+        return cls((positives, *moments, Moments.of(final.every)))
 
     @property
     def positives(self) -> Positives:
-        """The scores of positives (4 N columns)."""
+        """The scores of positives (methods · N columns)."""
         found: Positives = self.parts[0]
         return found
 
     @property
     def moments(self) -> Mapping[str, FinalState]:
-        """The moments of each method that decides."""
-        return dict(zip(DECIDING, self.parts[1:], strict=True))
+        """The moments of each fusion."""
+        return by_fusion(self.parts[1:3])
+
+    @property
+    def every(self) -> Moments:
+        """The moments of all scores side by side, for an ensemble of backbones."""
+        found: Moments = self.parts[3]
+        return found
 
 
 class DecisionStatistics(Joint):
-    """The state of pass 4: images above each positive, and counts for both that decide."""
+    """The state of pass 4: images above each positive, and counts for each fusion."""
 
     kinds = (Reached, CountState, CountState)
 
@@ -219,25 +271,25 @@ class DecisionStatistics(Joint):
     ) -> DecisionStatistics:
         """Returns the state of one shard. statistics: merged. labelled: (n,)."""
         moments = statistics.moments
-        counts = (
-            CountState.of(*final.columns(name), moments[name].standards()) for name in DECIDING
+        counts = of_fusions(
+            moments, lambda name: CountState.of(*final.columns(name), moments[name].standards())
         )
         return cls((Reached.of(final[labelled].methods, statistics.positives), *counts))
 
     @property
     def reached(self) -> Reached:
-        """How many images score at least as high as each positive (4 N columns)."""
+        """How many images score at least as high as each positive (methods · N columns)."""
         found: Reached = self.parts[0]
         return found
 
     @property
     def counts(self) -> Mapping[str, CountState]:
-        """The counts of each method that decides."""
-        return dict(zip(DECIDING, self.parts[1:], strict=True))
+        """The counts of each fusion."""
+        return by_fusion(self.parts[1:])
 
 
 class LabelStatistics(Joint):
-    """The state of pass 5: how well the decisions of both methods agree with known labels."""
+    """A part of pass 5's state: how well the decisions of each fusion agree with known labels."""
 
     kinds = (Agreement, Agreement)
 
@@ -246,13 +298,62 @@ class LabelStatistics(Joint):
         cls, final: FinalScores, labels: NDArray[np.bool_], decisions: Mapping[str, Decision]
     ) -> LabelStatistics:
         """Returns the state of one shard, of whose images all have labels (n, N)."""
-        judged = (decisions[name].judge(*final.columns(name)) for name in DECIDING)
-        return cls(tuple(Agreement.of(*found, labels) for found in judged))
+        return cls.judged(
+            {name: rule.judge(*final.columns(name)) for name, rule in decisions.items()}, labels
+        )
+
+    @classmethod
+    def judged(
+        cls, judged: Mapping[str, tuple[Floats, NDArray[np.bool_]]], labels: NDArray[np.bool_]
+    ) -> LabelStatistics:
+        """Returns the state of what each fusion says: probability and present, both (n, N)."""
+        return cls(of_fusions(judged, lambda name: Agreement.of(*judged[name], labels)))
 
     @property
     def agreement(self) -> Mapping[str, Agreement]:
-        """The agreement of each method that decides."""
-        return dict(zip(DECIDING, self.parts, strict=True))
+        """The agreement of each fusion."""
+        return by_fusion(self.parts)
+
+
+class GalleryStatistics(Joint):
+    """The other part: what a report shows of each class."""
+
+    kinds = (Gallery, ClassCounts)
+
+    @classmethod
+    def of(
+        cls,
+        shard: int,
+        ids: Sequence[str],
+        z: Floats,
+        present: NDArray[np.bool_],
+        truth: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    ) -> GalleryStatistics:
+        """Returns the state of one shard.
+
+        z: standardised scores, present: both (n, N). truth: which of the images have labels (n,),
+        and their labels (n, N).
+        """
+        found = (z, present, *truth)
+        return cls((Gallery.of(shard, ids, *found), ClassCounts.of(*found)))
+
+    @property
+    def gallery(self) -> Gallery:
+        """The images to show."""
+        found: Gallery = self.parts[0]
+        return found
+
+    @property
+    def counts(self) -> ClassCounts:
+        """The distribution of scores, and of positives among them."""
+        found: ClassCounts = self.parts[1]
+        return found
+
+
+class DecidedStatistics(Joint):
+    """The state of pass 5."""
+
+    kinds = (LabelStatistics, GalleryStatistics)
 
 
 def fit_fusions(
@@ -271,11 +372,11 @@ def evaluate(
     classes: Sequence[str],
     empty_class: EmptyClass,
 ) -> dict[str, Any]:
-    """Returns the entries of metrics.json: AP and mAP of all methods, decisions of two."""
+    """Returns the entries of metrics.json: AP and mAP of all methods, decisions of fusions."""
     positives, reached, width = statistics.positives, counts.reached, len(classes)
     aps = average_precision(positives, reached)
     found: dict[str, Any] = {}
-    for number, name in enumerate(METHODS):
+    for number, name in enumerate(methods_of(statistics.moments)):
         own = slice(number * width, (number + 1) * width)
         found[name] = dict(summarise(aps[own], classes, empty_class))
         if name in DECIDING:

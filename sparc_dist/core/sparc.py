@@ -84,7 +84,7 @@ class RankState:
 
 def needs_ranks(method: Method) -> bool:
     """Whether the weights depend on the data, so that pass 2 is needed."""
-    return method.strategy == "max-variance"
+    return "sparc" in method.fusions and method.strategy == "max-variance"
 
 
 def finish(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,11 @@ from sparc_dist.core.shrinkage import FLAT, shrunk
 #: With fewer columns, the mean and SD of an image say more about its classes than about its bias.
 MIN_COLUMNS = 10
 
+#: What an image's scores are divided by: their SD, its root, or nothing.
+Scaling = Literal["full", "sqrt", "none"]
 
-def image_step(scores: Scores) -> tuple[Floats, Floats]:
+
+def image_step(scores: Scores, scaling: Scaling = "sqrt") -> tuple[Floats, Floats]:
     """Returns singleton (n, N + B) and compound scores (n, P) without the bias of their image.
 
     Scores are divided by the root of the image's SD: it is partly gain, partly content. With few
@@ -30,17 +34,23 @@ def image_step(scores: Scores) -> tuple[Floats, Floats]:
     if scores.singleton.shape[1] < MIN_COLUMNS:
         return scores.singleton.astype(np.float64), scores.compound.astype(np.float64)
     return (
-        standardise(scores.singleton, *_image_statistics(scores.singleton)),
-        standardise(scores.compound, *_image_statistics(scores.auxiliary)),
+        standardise(scores.singleton, *_image_statistics(scores.singleton, scaling)),
+        standardise(scores.compound, *_image_statistics(scores.auxiliary, scaling)),
     )
 
 
-def _image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
-    """Returns the mean and the root of the SD of each image's scores: two columns (n, 1)."""
+def _image_statistics(
+    scores: NDArray[np.floating], scaling: Scaling = "sqrt"
+) -> tuple[Floats, Floats]:
+    """Returns the mean of each image's scores and what they are divided by: two columns (n, 1).
+
+    The divisor is 0 if an image's scores are all the same.
+    """
     values = np.asarray(scores, dtype=np.float64)
     mean = values.mean(axis=1, keepdims=True)
     sd = values.std(axis=1, ddof=1, keepdims=True)
-    return mean, np.sqrt(np.where(sd <= FLAT * np.abs(mean), 0.0, sd))
+    divisor = {"full": sd, "sqrt": np.sqrt(sd), "none": np.ones_like(sd)}[scaling]
+    return mean, np.where(sd <= FLAT * np.abs(mean), 0.0, divisor)
 
 
 def flat_images(scores: Scores) -> int:
@@ -59,21 +69,28 @@ class Views:
     other columns j, each times n_ij / m_i, where n_ij prompts mention both: what the compounds
     would show of them if prompts added up.
 
-    mentions: per column. centre, sd: of the N + B + P prompts, (N + B + P,).
+    mentions: per column. centre, sd: of the N + B + P prompts, (N + B + P,). scaling: of the image
+    step.
     """
 
     mentions: Mentions
     centre: Floats
     sd: Floats
+    scaling: Scaling = "sqrt"
 
     @classmethod
     def of(
-        cls, singleton: Moments, compound: Moments, mentions: Mentions, shrinkage: float
+        cls,
+        singleton: Moments,
+        compound: Moments,
+        mentions: Mentions,
+        shrinkage: float,
+        scaling: Scaling,
     ) -> Views:
         """Returns the views that follow from the moments of prompts after the image step."""
         kinds = [shrunk(kind, shrinkage) for kind in (singleton, compound)]
         centre, sd = (np.concatenate(parts) for parts in zip(*kinds, strict=True))
-        return cls(mentions, centre, sd)
+        return cls(mentions, centre, sd, scaling)
 
     @cached_property
     def counts(self) -> Floats:
@@ -97,8 +114,12 @@ class Views:
 
     def of_images(self, scores: Scores) -> tuple[Floats, Floats, Floats]:
         """Returns own scores, compounds and partners, each (n, N + B)."""
-        columns = len(self.mentions)
-        singleton, compound = image_step(scores)
-        own = standardise(singleton, self.centre[:columns], self.sd[:columns])
-        compound = standardise(compound, self.centre[columns:], self.sd[columns:])
+        own, compound = self.debias(scores)
         return own, compound @ self.averages, own @ self.partners
+
+    def debias(self, scores: Scores) -> tuple[Floats, Floats]:
+        """Returns the debiased singleton (n, N + B) and compound scores (n, P)."""
+        columns = len(self.mentions)
+        singleton, compound = image_step(scores, self.scaling)
+        own = standardise(singleton, self.centre[:columns], self.sd[:columns])
+        return own, standardise(compound, self.centre[columns:], self.sd[columns:])

@@ -8,9 +8,17 @@ Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts`
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
 from sparc_dist.datasets.changes import image_changes
-from sparc_dist.datasets.images import SCHEMA, check_unique, chunks, images_table, write_images
+from sparc_dist.datasets.images import (
+    SCHEMA,
+    check_unique,
+    chunks,
+    images_table,
+    write_images,
+    write_shards,
+)
 from sparc_dist.datasets.kind import DatasetKind, Labelled, Source
 from sparc_dist.datasets.manifest import Manifest
+from sparc_dist.datasets.reused import ReusedImages
 from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "DatasetSize",
     "Labelled",
     "Manifest",
+    "ReusedImages",
     "Source",
     "bank_facts",
     "check_unique",
@@ -31,4 +40,5 @@ __all__ = [
     "open_source",
     "size_of",
     "write_images",
+    "write_shards",
 ]

@@ -9,23 +9,28 @@ from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.catalogue import class_names, open_source
 from sparc_dist.datasets.kind import Labelled
 from sparc_dist.datasets.manifest import Manifest
-from sparc_dist.prompts import BankBuilder, PromptBank, background_names
+from sparc_dist.prompts import BankBuilder, Embed, PromptBank, background_names
 from sparc_dist.prompts.llm.replies import StoredReplies
 from sparc_dist.runs import DatasetLayout
 
 
 def dataset_bank(
-    dataset: DatasetConfig, layout: DatasetLayout, vocabulary: Sequence[str]
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    vocabulary: Sequence[str],
+    embed: Embed | None = None,
 ) -> tuple[PromptBank, list[str]]:
     """Returns the bank, and notes on what failed or was left out.
 
-    vocabulary: the names that ``background: auto`` may add.
+    vocabulary: the names that ``background: auto`` may add. embed: a model's text tower, called
+    with the class names if each is paired with its nearest others; without it, the bank has as many
+    pairs as there can be.
     """
     classes = class_names(dataset)
     llm = dataset.prompts.llm
     replies = StoredReplies(layout.replies, f"{llm.base_url} {llm.model}" if llm else "")
     background, left_out = background_names(dataset.background, classes, vocabulary)
-    builder = BankBuilder(classes, dataset.prompts, replies, background, left_out)
+    builder = BankBuilder(classes, dataset.prompts, replies, background, left_out, embed)
     table: Labelled | None = None
     if dataset.prompts.source == "labels" and dataset.prompts.labels is not None:
         table = Manifest(dataset.prompts.labels, classes)

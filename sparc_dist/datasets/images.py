@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError
+from sparc_dist.runs import DatasetLayout
 
 SCHEMA = pa.schema(
     [
@@ -35,32 +37,52 @@ def images_table(
 
 
 def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict[str, int]:
-    """Writes images.parquet with one row group per shard and returns its counts.
+    """Writes images.parquet with one row group per shard and returns its counts."""
+    return write_shards(in_shards(batches, repeat(shard_size)), url)
+
+
+def write_shards(shards: Iterable[pa.Table], url: str) -> dict[str, int]:
+    """Writes images.parquet with one row group per table and returns its counts.
 
     Memory use: eight bytes per image, to find duplicate ids, and one shard of rows.
     """
     hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
     labelled = 0
-    pending = SCHEMA.empty_table()
     with storage.atomic_file(url) as path:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
-            for batch in batches:
-                ids = batch["image_id"].to_pylist()
+            for shard in shards:
+                ids = shard["image_id"].to_pylist()
                 hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
-                labelled += len(batch) - batch["labels"].null_count
-                pending = pa.concat_tables([pending, batch])
-                while len(pending) >= shard_size:
-                    writer.write_table(pending.slice(0, shard_size))
-                    pending = pending.slice(shard_size)
-            if len(pending):
-                writer.write_table(pending)
+                labelled += len(shard) - shard["labels"].null_count
+                writer.write_table(shard)
         count = sum(map(len, hashes))
         if not count:
             raise UserError("The data set contains no images; check the path.")
         if len(np.unique(np.concatenate(hashes))) < count:
             stored = pq.ParquetFile(path).iter_batches(columns=["image_id"])
             check_unique(name for rows in stored for name in rows["image_id"].to_pylist())
-    return {"images": count, "labelled": labelled, "shards": -(-count // shard_size)}
+    return {"images": count, "labelled": labelled, "shards": len(hashes)}
+
+
+def in_shards(batches: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
+    """Yields the rows of the batches in tables of these sizes; the last may have fewer rows."""
+    wanted = iter(sizes)
+    size = next(wanted)
+    pending = SCHEMA.empty_table()
+    for batch in batches:
+        pending = pa.concat_tables([pending, batch])
+        while len(pending) >= size:
+            yield pending.slice(0, size)
+            pending = pending.slice(size)
+            size = next(wanted, size)
+    if len(pending):
+        yield pending
+
+
+def stored_shards(layout: DatasetLayout) -> Iterator[pa.Table]:
+    """Yields the images of each shard of a prepared data set."""
+    for shard in range(len(storage.row_group_sizes(layout.images))):
+        yield storage.read_row_group(layout.images, shard, SCHEMA.names)
 
 
 def check_unique(ids: Iterable[str]) -> None:

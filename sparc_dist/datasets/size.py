@@ -35,6 +35,11 @@ class DatasetSize:
         """The number of classes that are scored, reported or not."""
         return self.classes + self.background
 
+    @property
+    def prompts(self) -> int:
+        """The number of scores of an image: singleton, auxiliary and compound."""
+        return 2 * self.columns + self.compounds
+
 
 def size_of(
     dataset: DatasetConfig, layout: DatasetLayout, vocabulary: Sequence[str]
@@ -45,7 +50,8 @@ def size_of(
         counts = (facts["images"], facts["classes"], facts["compound"])
         # Version 0.1 has not written these.
         return DatasetSize(*counts, *(facts.get(name, 0) for name in BANK_FACTS))
-    # An estimate does not ask a language model; all pairs are an upper bound for its pairs.
+    # An estimate asks no language model and loads no text tower: it counts all pairs, or as many as
+    # pairs_per_class can make.
     prompts = dataset.prompts.model_copy(update={"llm": None})
     if prompts.source == "llm":
         prompts = prompts.model_copy(update={"source": "all-pairs"})

@@ -15,7 +15,7 @@ from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.passes import ShardGroup, total
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.runs import UnitShards
-from sparc_dist.runs.fusion_file import read_fusion
+from sparc_dist.runs.finished_unit import sparc_fusion
 
 #: The columns of a contrast's values.
 COLUMNS = ("singleton", "1st max", "2nd max", "singleton + 2nd max", "SPARC")
@@ -140,7 +140,7 @@ def contrast(unit: Unit, index: int) -> tuple[Histograms, tuple[Example, Example
 
 
 def _contrast(shards: UnitShards, index: int, group: ShardGroup) -> Contrast:
-    fusion = read_fusion(shards.unit.fusion)
+    fusion = sparc_fusion(shards.unit)
 
     def shard_contrast(shard: int) -> Contrast:
         column, scores = shards.scores(shard)

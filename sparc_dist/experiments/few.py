@@ -224,7 +224,7 @@ def _curves(unit: Unit) -> Curves:
     merged = passes.merged("few_sample", unit.stages, partial(_sample, unit.shards))
     case = submit(_case, merged, share(unit.data.bank.mentions))
     images = get(submit(_size, case), passes.limit, "Sampling images")
-    method = Method(shrinkage=unit.config.method.shrinkage)
+    method = Method(duo=unit.config.method.duo)
     jobs = {
         (what, number): submit(work, case, number, method)
         for what, work, numbers, size in (

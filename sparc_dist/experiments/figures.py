@@ -66,6 +66,40 @@ def bars(
     return figure
 
 
+def intervals(
+    labels: Sequence[str], series: Mapping[str, Sequence[tuple[float, float, float]]], axis: str
+) -> Figure:
+    """Returns a chart of (value, low, high): a row per label, a marker per series, and a line at 0.
+
+    axis: what is measured, with its unit.
+    """
+    figure = new_figure(7.0, 1.2 + 0.16 * len(labels) * (1 + len(series)))
+    axes = figure.add_subplot()
+    for number, (name, values) in enumerate(series.items()):
+        shift = 0.6 * ((number + 0.5) / len(series) - 0.5)
+        middle, low, high = zip(*values, strict=True)
+        errors = [
+            [value - bound for value, bound in zip(middle, low, strict=True)],
+            [bound - value for value, bound in zip(middle, high, strict=True)],
+        ]
+        axes.errorbar(
+            middle,
+            [row + shift for row in range(len(labels))],
+            xerr=errors,
+            fmt=MARKERS[number % 4],
+            markersize=4,
+            color=SHADES[number % 2],
+            capsize=2,
+            label=name,
+        )
+    axes.axvline(0.0, color="black", linewidth=0.6)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlabel(axis)
+    _legend(axes)
+    return figure
+
+
 def lines(axes: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float | None]]]) -> None:
     """Draws each series (x, y) as a line, distinguished by dashes and markers."""
     for number, (name, (x, y)) in enumerate(series.items()):

@@ -22,8 +22,9 @@ class FinishedRun:
 
     @property
     def keys(self) -> list[UnitKey]:
-        """The finished units that have labels; the others cannot be compared."""
-        return [key for key, metrics in self.results.metrics.items() if metrics["labelled"]]
+        """The finished units that have labels, without ensembles; only these are compared."""
+        units = self.results.metrics.items()
+        return [key for key, own in units if own["labelled"] and key[1] in self.results.backbones]
 
     @property
     def sizes(self) -> list[int]:
@@ -44,7 +45,8 @@ class FinishedRun:
     def is_sparc(self) -> bool:
         """Whether the run used the paper's method."""
         method = self.config.method
-        return replace(Method(), shrinkage=method.shrinkage, primary=method.primary) == method
+        same = replace(Method(), duo=method.duo, primary=method.primary, fusions=method.fusions)
+        return same == method
 
     def has_all_nine(self, dataset: str) -> bool:
         """Whether a data set is finished under the paper's nine backbones and no others."""

@@ -11,7 +11,9 @@ from sparc_dist.experiments.session import ExperimentSession
 from sparc_dist.runs import TITLES
 from sparc_dist.runs.tables import Cell, Table
 
-COLUMNS = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference")
+COLUMNS = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference", "verdict")
+#: The verdict by the largest distance from the paper's figure, in points.
+VERDICTS = {0.3: "within 0.3", 1.0: "within 1"}
 
 
 def main_table(session: ExperimentSession) -> Result:
@@ -32,6 +34,7 @@ def main_table(session: ExperimentSession) -> Result:
         {
             f"paper, {title}": [_number(by_key[(*unit, title)][4]) for unit in units]
             for title in ("ZSCLIP", "SPARC")
+            if title in titles.values()
         },
     )
     return Result("Main table", Table(COLUMNS, rows), figure, run.remarks())
@@ -62,7 +65,16 @@ def _rows(run: FinishedRun, dataset: DatasetConfig) -> list[list[Cell]]:
 def _row(
     dataset: DatasetConfig, backbone: str, title: str, pair: tuple[float | None, float | None]
 ) -> list[Cell]:
-    return [dataset.name, backbone, title, *pair, difference(*pair)]
+    off = difference(*pair)
+    return [dataset.name, backbone, title, *pair, off, verdict(off)]
+
+
+def verdict(off: float | None) -> str | None:
+    """Returns how near a mAP is to the paper's, ``off`` points away; None if the paper has none."""
+    if off is None:
+        return None
+    # The paper prints one decimal: 0.3 and 1 are compared as they are printed.
+    return next((text for most, text in VERDICTS.items() if round(abs(off), 1) <= most), "off")
 
 
 def _paper_average(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
+from sparc_dist.errors import UserError
 from sparc_dist.experiments.figures import SHADES, new_figure
 from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.result import Result, difference, mean
@@ -17,6 +18,11 @@ COLUMNS = ("data set", "class", "ZSCLIP AP (%)", "debiased AP (%)", "SPARC AP (%
 def per_class(session: ExperimentSession) -> Result:
     """Returns the AP per class, from the metrics alone; the gain is SPARC minus ZSCLIP."""
     run = session.run
+    if "sparc" not in run.results.methods:
+        raise UserError(
+            "The run has no SPARC scores, because `fusions` of its config does not list sparc; use "
+            "a run that has them."
+        )
     rows = [row for dataset in run.datasets for row in _rows(run, dataset.name)]
     gains = [row[5] for row in rows if isinstance(row[5], float)]
     improved = sum(gain > 0 for gain in gains)

@@ -113,11 +113,17 @@ def views_with(
     views: dict[str, Any] = {unit.backbone.name: plain for unit in units}
     if not prompts:
         return views, {}
+    local = [unit.backbone for unit in units if unit.backbone.features != "global"]
     scored = [unit for unit in units if unit.backbone.model != SIMULATED]
-    embedded = _embed(scored, prompts)
+    embedded = _embed([unit for unit in scored if unit.backbone not in local], prompts)
     limit = units[0].config.resources.no_progress_seconds
     texts = get(embedded.texts, limit, "Fetching the prompts' embeddings")
     failures = dict(embedded.failures)
+    failures |= {
+        backbone.name: f"features: {backbone.features} need the images again, and no patches are "
+        "stored; score these prompts in a run of their own"
+        for backbone in local
+    }
     for unit in units:
         name = unit.backbone.name
         if name in failures:
@@ -129,7 +135,8 @@ def views_with(
                 extra: ExtraPrompts = EmbeddedExtra(texts[name].compound)
             else:
                 pairs = [(prompt.text, prompt.class_ids) for prompt in prompts]
-                extra = SimulatedExtra(score_model(unit.config.output, unit.data.config), pairs)
+                model = score_model(unit.config.output, unit.data.config, name)
+                extra = SimulatedExtra(model, pairs)
             views[name] = share(ScoreView(extra))
         except (UserError, OSError) as error:
             failures[name] = str(error)

@@ -68,7 +68,6 @@ class ExperimentSession:
     def units(self) -> dict[UnitKey, Unit]:
         """The run's finished units, on an executor that stays open until the session ends."""
         if self._units is None:
-            from sparc_dist.backbones import vocabulary_for
             from sparc_dist.pipeline.executor import executor
             from sparc_dist.pipeline.prepare import prepare
             from sparc_dist.pipeline.small import is_small
@@ -77,11 +76,10 @@ class ExperimentSession:
             config = self.run.config
             small = is_small(config.resources, self.run.sizes)
             self._stack.enter_context(executor(config.resources, small))
-            units, vocabulary = {}, vocabulary_for(config.backbones)
+            units = {}
             for dataset in self.run.datasets:
                 layout = self.run.layout.dataset(dataset.name)
-                limit = config.resources.no_progress_seconds
-                data = prepare(dataset, layout, vocabulary, config.shard_size, limit)
+                data = prepare(config, dataset, layout)
                 for backbone in self.run.backbones(dataset.name):
                     units[dataset.name, backbone.name] = Unit(config, data, backbone)
             self._units = units

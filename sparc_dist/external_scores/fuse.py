@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -18,19 +17,17 @@ from sparc_dist.core import (
     FinalStatistics,
     LabelStatistics,
     Method,
-    Scores,
     decide,
     evaluate,
     fit_fusions,
+    slices,
 )
 from sparc_dist.external_scores.matrices import Matrices
 from sparc_dist.runs.decisions_file import write_decisions
 from sparc_dist.runs.doubts import doubts_of
-from sparc_dist.runs.fusion_file import write_fusions
+from sparc_dist.runs.labeler_file import FittedLabeler, write_labeler
 from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.shards import final_table
-
-SLICE = 4096  # images at a time, so that float64 copies stay small beside the matrices
 
 
 def fuse(
@@ -43,19 +40,22 @@ def fuse(
     bank, count = matrices.bank, len(matrices.bank.classes)
     fusions = fit_fusions(slices(matrices.scores), bank.mentions, count, method)
     final = _concatenated([fusions.final(part) for part in slices(matrices.scores)()])
-    write_fusions(storage.join(out, "fusion.json"), fusions, bank.columns, bank.sha256)
     table = final_table(pa.array(matrices.ids, pa.string()), final, bank.names)
     storage.write_table(storage.join(out, "final.parquet"), table)
     known = np.full(len(final), matrices.labels is not None)
-    labels = np.zeros(final.duo.shape, dtype=bool) if matrices.labels is None else matrices.labels
+    labels = matrices.labels
+    if labels is None:
+        labels = np.zeros(final.zsclip.shape, dtype=bool)
     statistics = FinalStatistics.of(final, known, labels)
     counts = DecisionStatistics.of(final, known, statistics)
     decisions = {
         name: decide(moments, counts.counts[name], count)
         for name, moments in statistics.moments.items()
     }
-    primary = "sparc" if method.primary == "sparc" else "duo"
+    primary = method.deciding("duo")
     _write_decisions(matrices, final, decisions, primary, out)
+    labeler = FittedLabeler(fusions, decisions, primary, bank.to_table(), bank.names)
+    write_labeler(storage.join(out, "labeler.safetensors"), labeler)
     facts = {
         "images": len(matrices.ids),
         "errors": {"images": 0, "share": 0.0, "reasons": {}},
@@ -87,8 +87,3 @@ def _write_decisions(
 def _concatenated(parts: list[FinalScores]) -> FinalScores:
     names = [field.name for field in fields(FinalScores)]
     return FinalScores(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
-
-
-def slices(scores: Scores) -> Callable[[], Iterator[Scores]]:
-    """Returns a function that iterates over the matrices in slices of images."""
-    return lambda: (scores[start : start + SLICE] for start in range(0, len(scores), SLICE))

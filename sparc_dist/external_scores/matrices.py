@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist import storage
+from sparc_dist import core, storage
 from sparc_dist.config import check_classes, letters
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError, one_line, quoted
@@ -24,8 +24,6 @@ from sparc_dist.prompts import ClassMatcher, CompoundPrompt, PromptBank
 
 #: Names in the authors' COCO files that differ from the class names.
 ALIASES = {"motor bike": "motorcycle", "aeroplane": "airplane", "food bowl": "bowl"}
-#: Final scores are written as float32.
-LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True)
@@ -186,23 +184,17 @@ def texts_of(names: Any, field: str, where: str) -> list[str]:
 def matrix(array: Any, name: str, where: str) -> NDArray[Any]:
     """Returns the array; raises UserError if it is not a matrix of numbers."""
     try:
-        values = np.asarray(array)
-    except (ValueError, OverflowError, RecursionError):  # nested lists of different lengths
-        values = np.empty(0)
-    if values.ndim != 2 or values.dtype.kind not in "fiub":
-        raise UserError(f"{where}: `{name}` must be a matrix of numbers, images × prompts.")
-    return values
+        return core.matrix(array, name)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}.") from None
 
 
 def check_finite(values: NDArray[Any], name: str, where: str) -> None:
     """Raises UserError if ``values`` (M, N) are not all finite float32 numbers."""
-    # isfinite would make a copy; comparisons with NaN are false.
-    if values.size and not (values.min() >= -LARGEST and values.max() <= LARGEST):
-        row, column = np.argwhere(~((values >= -LARGEST) & (values <= LARGEST)))[0]
-        raise UserError(
-            f"{where}: `{name}` is {values[row, column]} at row {row}, column {column}; every "
-            "score must be a finite number within the range of float32."
-        )
+    try:
+        core.check_finite(values, name)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}.") from None
 
 
 def check_unique(ids: Sequence[str], where: str) -> None:

@@ -1,4 +1,4 @@
-"""A shard's images: bytes from storage, decoded once to every size that a backbone needs."""
+"""A shard's images: bytes from storage, decoded to every size that a backbone needs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,13 @@ class Pixels:
     errors: list[dict[str, str]]
 
 
-def decode_shard(rows: Sequence[Mapping[str, str]], sizes: Sequence[int]) -> Pixels:
-    """Reads and decodes ``rows`` of image_id and uri; unreadable images become errors."""
+def decode_shard(
+    rows: Sequence[Mapping[str, str]], sizes: Sequence[int], jpeg_scaling: bool = True
+) -> Pixels:
+    """Reads and decodes ``rows`` of image_id and uri; unreadable images become errors.
+
+    jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
+    """
     ids: list[str] = []
     errors: list[dict[str, str]] = []
     pixels = {size: np.empty((len(rows), size, size, 3), dtype=np.uint8) for size in sizes}
@@ -42,7 +47,8 @@ def decode_shard(rows: Sequence[Mapping[str, str]], sizes: Sequence[int]) -> Pix
             try:
                 if isinstance(content, BadImage):
                     raise content
-                for size, square in zip(sizes, squares(content, sizes), strict=True):
+                decoded = squares(content, sizes, jpeg_scaling=jpeg_scaling)
+                for size, square in zip(sizes, decoded, strict=True):
                     pixels[size][len(ids)] = square
                 ids.append(row["image_id"])
             except BadImage as error:
@@ -54,15 +60,15 @@ def decode_shard(rows: Sequence[Mapping[str, str]], sizes: Sequence[int]) -> Pix
 def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
     """Yields the bytes of each file in order; reads some files ahead, never all."""
     with ThreadPoolExecutor(READERS) as readers:
-        ahead = deque(readers.submit(_read, uri) for uri in uris[: 2 * READERS])
+        ahead = deque(readers.submit(read_image, uri) for uri in uris[: 2 * READERS])
         for uri in [*uris[2 * READERS :], *[None] * len(ahead)]:
             content = ahead.popleft().result()
             if uri is not None:
-                ahead.append(readers.submit(_read, uri))
+                ahead.append(readers.submit(read_image, uri))
             yield content
 
 
-def _read(uri: str) -> bytes | BadImage:
+def read_image(uri: str) -> bytes | BadImage:
     """Returns a file's bytes, or the reason for the error table if it cannot be read.
 
     A store that does not answer is not the image's fault: the shard fails and is scored later. On

@@ -18,10 +18,14 @@ from sparc_dist.storage import retries
 
 @dataclass(frozen=True)
 class DecodeShard:
-    """Reads and decodes a shard's images to uint8 squares at the sizes its backbones need."""
+    """Reads and decodes a shard's images to uint8 squares at the sizes its backbones need.
+
+    jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
+    """
 
     dataset: DatasetLayout
     sizes: Mapping[str, int]
+    jpeg_scaling: bool
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -30,7 +34,7 @@ class DecodeShard:
         (row,) = batch.to_pylist()
         rows = storage.read_row_group(self.dataset.images, row["shard"], ["image_id", "uri"])
         sizes = sorted({self.sizes[name] for name in row["backbones"]})
-        decoded = decode_shard(rows.to_pylist(), sizes)
+        decoded = decode_shard(rows.to_pylist(), sizes, self.jpeg_scaling)
         pixels = [decoded.squares[size].reshape(-1).data for size in sizes]
         return pa.table(
             {

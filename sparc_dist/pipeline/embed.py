@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,10 @@ from sparc_dist.prompts import PromptBank, TextEmbeddings
 class Loaded:
     """Facts about a backbone that are known once it has been loaded.
 
-    text_seconds: the time that its texts took.
+    input: the images that it takes. text_seconds: the time that its texts took.
     """
 
-    image_size: int
+    input: dict[str, Any]
     weights_sha256: str
     device: str
     text_seconds: float
@@ -45,23 +45,25 @@ def embed_prompts(
     bank: PromptBank,
     scorers: Scorers,
     limit: float,
+    known: Mapping[str, TextEmbeddings] | None = None,
 ) -> EmbeddedPrompts:
     """Runs the text towers on as many workers as there are scorers, on devices like theirs.
 
-    backbones: each with the file that keeps its texts
+    backbones: each with the file that keeps its texts. known: embeddings that a labeler has, by the
+    name of the backbone; with them, the backbone is only loaded.
     """
     # A GPU machine may declare no CPU.
     needs = Needs(cpus=0 if scorers.gpus else 1, gpus=scorers.gpus)
     workers = min(scorers.actors, len(backbones))
-    parts = [(backbones[i::workers], bank, scorers) for i in range(workers)]
+    parts = [(backbones[i::workers], bank, scorers, known or {}) for i in range(workers)]
     jobs = [current().submit(_embed_prompts, part, needs) for part in parts]
     names = ", ".join(backbone.name for backbone, _ in backbones)
-    what = f"Loading {names} and embedding {bank.texts:,} texts"
+    doing = f"loading {names}" + ("" if known else f", embedding {bank.texts:,} texts")
     texts: dict[str, TextEmbeddings] = {}
     facts: dict[str, Loaded | str] = {}
-    with heartbeat(f"loading {names}, embedding {bank.texts:,} texts"):
+    with heartbeat(doing):
         for job in jobs:
-            embedded, loaded = get(job, limit, what)
+            embedded, loaded = get(job, limit, f"{doing[0].upper()}{doing[1:]}")
             texts |= embedded
             facts |= loaded
     return EmbeddedPrompts(
@@ -74,7 +76,10 @@ def embed_prompts(
 
 
 def _embed_prompts(
-    backbones: Sequence[tuple[BackboneConfig, str]], bank: PromptBank, scorers: Scorers
+    backbones: Sequence[tuple[BackboneConfig, str]],
+    bank: PromptBank,
+    scorers: Scorers,
+    known: Mapping[str, TextEmbeddings],
 ) -> tuple[dict[str, TextEmbeddings], dict[str, Loaded | str]]:
     """Embeds with one backbone after the other, so that a worker holds one at a time."""
     # Here and not above: the driver does not load torch.
@@ -88,9 +93,9 @@ def _embed_prompts(
         try:
             backbone = Backbone(config, device)
             start = time.perf_counter()
-            texts[config.name] = backbone.embed(bank, store)
+            texts[config.name] = known.get(config.name) or backbone.embed(bank, store)
             facts[config.name] = Loaded(
-                backbone.image_size,
+                backbone.input,
                 backbone.weights_sha256,
                 backbone.device.type,
                 time.perf_counter() - start,

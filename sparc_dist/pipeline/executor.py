@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,6 +71,8 @@ class Executor(Protocol):
 
 
 _current: Executor | None = None
+#: Ends an executor that ``kept`` keeps; None if each ends with its own block.
+_kept: ExitStack | None = None
 
 
 def joins_ray() -> bool:
@@ -105,17 +107,34 @@ def executor(resources: ResourcesConfig, small: bool = False) -> Iterator[Execut
     """
     if _current is not None:
         yield _current
-    elif small:
+        return
+    with ExitStack() if _kept is None else nullcontext(_kept) as stack:
+        yield _started(resources, small, stack)
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Keeps the executor that is started inside until the end: a run and its report share it."""
+    global _kept
+    before = _kept
+    try:
+        with ExitStack() as stack:
+            _kept = stack if before is None else before
+            yield
+    finally:
+        _kept = before
+
+
+def _started(resources: ResourcesConfig, small: bool, stack: ExitStack) -> Executor:
+    """Starts an executor and makes it the current one, until the stack ends it."""
+    if small:
         from sparc_dist.pipeline.in_process import in_process
 
-        with in_process(resources) as light, using(light):
-            yield light
-    else:
-        with ExitStack() as stack:
-            with heartbeat("joining Ray" if joins_ray() else "starting Ray"):
-                started = _on_ray(resources, stack)
-            with using(started):
-                yield started
+        light = stack.enter_context(in_process(resources))
+        return stack.enter_context(using(light))
+    with heartbeat("joining Ray" if joins_ray() else "starting Ray"):
+        started = _on_ray(resources, stack)
+    return stack.enter_context(using(started))
 
 
 def _on_ray(resources: ResourcesConfig, stack: ExitStack) -> Executor:

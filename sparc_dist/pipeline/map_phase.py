@@ -62,6 +62,7 @@ class MapPhase:
     """Everything needed to score a data set's shards with a group of backbones.
 
     sizes and targets: by the name of the backbone. texts: as embed_prompts returns them.
+    jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
     """
 
     dataset: DatasetLayout
@@ -70,6 +71,7 @@ class MapPhase:
     targets: Mapping[str, Target]
     texts: Any
     batch_size: int
+    jpeg_scaling: bool
 
     def run(
         self, todo: Mapping[int, Sequence[str]], scorers: Scorers, decoders: int, limit: float
@@ -77,7 +79,7 @@ class MapPhase:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
         steps = ShardSteps(
             [{"shard": shard, "backbones": list(names)} for shard, names in todo.items()],
-            DecodeShard(self.dataset, self.sizes),
+            DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
             partial(ScoreShard, self.backbones, self.batch_size, scorers),
             WriteShard(self.targets),
             self.texts,

@@ -1,23 +1,41 @@
-"""Preparation: writes a data set's images and prompts to the run, before any model is loaded."""
+"""Preparation: writes a data set's images and prompts to the run, before any image is scored."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import bank_facts, class_names, dataset_bank, open_source, write_images
+from sparc_dist.backbones import embed_names, vocabulary_for
+from sparc_dist.config import BackboneConfig, Config, DatasetConfig
+from sparc_dist.datasets import (
+    ReusedImages,
+    bank_facts,
+    class_names,
+    dataset_bank,
+    open_source,
+    write_images,
+    write_shards,
+)
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs import DatasetLayout, EmbeddedDataset
+from sparc_dist.runs.labeler_file import read_labeler
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set that is ready to be scored. sizes: the number of images of each shard."""
+    """A data set that is ready to be scored.
+
+    sizes: the number of images of each shard. earlier: hashes of images.parquet before the data set
+    grew. applied_from: the first shard that a labeler labels; None if all shards are fitted.
+    embeddings: those of another run, to be scored in place of the images.
+    """
 
     config: DatasetConfig
     layout: DatasetLayout
@@ -25,6 +43,9 @@ class Prepared:
     sizes: list[int]
     labelled: int
     images_sha256: str
+    earlier: frozenset[str] = frozenset()
+    applied_from: int | None = None
+    embeddings: EmbeddedDataset | None = None
 
     @property
     def images(self) -> int:
@@ -33,19 +54,18 @@ class Prepared:
 
 
 def prepare(
+    config: Config,
     dataset: DatasetConfig,
     layout: DatasetLayout,
-    vocabulary: Sequence[str],
-    shard_size: int,
-    limit: float,
+    embeddings: EmbeddedDataset | None = None,
 ) -> Prepared:
     """Writes images.parquet, prompts.parquet and their marker, unless they exist.
 
-    vocabulary: the names that ``background: auto`` may add.
+    embeddings: the data set of another run whose shards and embeddings are used.
     """
     facts = storage.read_json_if_exists(layout.marker)
     if facts is None:
-        facts = _prepare(dataset, layout, vocabulary, shard_size, limit)
+        facts = _prepare(config, dataset, layout, embeddings)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))
     if bank.sha256 != facts["prompts_sha256"]:
         raise UserError(
@@ -53,24 +73,25 @@ def prepare(
             "--overwrite."
         )
     sizes = storage.row_group_sizes(layout.images)
-    return Prepared(dataset, layout, bank, sizes, facts["labelled"], facts["images_sha256"])
+    images = (sizes, facts["labelled"], facts["images_sha256"], frozenset(facts.get("earlier", ())))
+    applied_from = 0 if config.labeler else facts.get("applied_from")
+    return Prepared(dataset, layout, bank, *images, applied_from, embeddings)
 
 
 def _prepare(
+    config: Config,
     dataset: DatasetConfig,
     layout: DatasetLayout,
-    vocabulary: Sequence[str],
-    shard_size: int,
-    limit: float,
+    embeddings: EmbeddedDataset | None,
 ) -> dict[str, Any]:
     """Prepares on workers: tables of millions of rows would fill the driver's memory."""
-    if dataset.prompts.llm is not None:
-        # The endpoint's key is in the driver's environment and must stay there.
-        bank, notes = dataset_bank(dataset, layout, vocabulary)
-    else:
-        building = submit(dataset_bank, dataset, layout, vocabulary)
-        bank, notes = get(building, limit, "Building the prompts")
-    listed = submit(_write_images, dataset, layout, shard_size)
+    limit = config.resources.no_progress_seconds
+    with repeated(lambda: print("building the prompts …", file=sys.stderr, flush=True), every=5):
+        if config.labeler is None:
+            bank, notes = _bank(dataset, layout, config.backbones, limit)
+        else:
+            bank, notes = _labeler_bank(config.labeler, dataset), []
+    listed = submit(_write_images, dataset, layout, embeddings or config.shard_size)
     counts, found = get(listed, limit, f"Listing the images of {dataset.name}")
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
@@ -83,10 +104,44 @@ def _prepare(
     return facts
 
 
+def _bank(
+    dataset: DatasetConfig, layout: DatasetLayout, backbones: Sequence[BackboneConfig], limit: float
+) -> tuple[PromptBank, list[str]]:
+    """Returns the bank and notes on it, built on a worker."""
+    vocabulary = vocabulary_for(backbones)
+    if dataset.prompts.llm is not None:
+        # The endpoint's key is in the driver's environment and must stay there; torch is loaded by
+        # a worker alone.
+        return dataset_bank(
+            dataset,
+            layout,
+            vocabulary,
+            lambda names: get(submit(embed_names, backbones, names), limit, "Pairing the classes"),
+        )
+    embed = partial(embed_names, backbones)
+    building = submit(dataset_bank, dataset, layout, vocabulary, embed)
+    bank, notes = get(building, limit, "Building the prompts")
+    return bank, notes
+
+
+def _labeler_bank(url: str, dataset: DatasetConfig) -> PromptBank:
+    """Returns the bank of a labeler; raises UserError if its classes are not the data set's."""
+    bank = PromptBank.from_table(read_labeler(url).prompts)
+    if class_names(dataset) != bank.classes:
+        raise UserError(
+            f"The labeler {storage.without_secrets(url)} has other classes than {dataset.name}: "
+            f"{', '.join(bank.classes[:5])}, …; use them, or fit a labeler for your own."
+        )
+    return bank
+
+
 def _write_images(
-    dataset: DatasetConfig, layout: DatasetLayout, shard_size: int
+    dataset: DatasetConfig, layout: DatasetLayout, shards: int | EmbeddedDataset
 ) -> tuple[dict[str, Any], list[str]]:
-    source = open_source(dataset, class_names(dataset))
-    counts: dict[str, Any] = dict(write_images(source.images(), layout.images, shard_size))
-    counts["images_sha256"] = storage.sha256(layout.images)
-    return counts, source.notes
+    if isinstance(shards, int):
+        source = open_source(dataset, class_names(dataset))
+        counts, notes = write_images(source.images(), layout.images, shards), source.notes
+    else:
+        reused = ReusedImages(dataset, shards)
+        counts, notes = write_shards(reused.shards(), layout.images), reused.notes
+    return {**counts, "images_sha256": storage.sha256(layout.images)}, notes

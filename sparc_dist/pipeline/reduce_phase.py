@@ -13,13 +13,16 @@ from functools import partial
 from typing import Any
 
 from sparc_dist import storage
+from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of
 from sparc_dist.core import (
+    DecidedStatistics,
     Decision,
     DecisionStatistics,
     EmptyClass,
     FinalScores,
     FinalStatistics,
     Fusions,
+    GalleryStatistics,
     LabelStatistics,
     Method,
     PromptStatistics,
@@ -30,14 +33,15 @@ from sparc_dist.core import (
 from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, total
 from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import STAGES, UnitShards, reduce_checkpoints
+from sparc_dist.runs import STAGES, UnitLayout, UnitShards, reduce_checkpoints
 from sparc_dist.runs.decisions_file import write_decisions
-from sparc_dist.runs.fusion_file import write_fusions
-from sparc_dist.runs.labels import long_table, wide_table
+from sparc_dist.runs.gallery_file import write_gallery
+from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, write_labeler
+from sparc_dist.runs.labels import write_labels
 from sparc_dist.runs.shards import ClassNames, final_table
 
 #: Part of every key: states of another version are not resumed from.
-STATES = 2
+STATES = 4
 
 
 @dataclass
@@ -62,6 +66,11 @@ class ReducePhase:
         self.passes = Passes(self.images, self.limit, decisive)
 
     @property
+    def final_key(self) -> str:
+        """A hash of all that decides the final scores."""
+        return self.passes.key
+
+    @property
     def retries(self) -> int:
         """The number of storage requests that had to be repeated."""
         return self.passes.retries
@@ -69,30 +78,41 @@ class ReducePhase:
     def fit(self, watch: Watch) -> Any:
         """Passes 1 and 2: fits and saves both fusions; returns a reference to them."""
         mentions = self.bank.mentions
-        prompts = self._merged(PROMPTS, watch, self.method)
-        ranks = self._merged(RANKS, watch, prompts, mentions, self.method)
-        return submit(_fit, prompts, ranks, self.bank, self.method, self.shards)
+        prompts = self.merged(PROMPTS, watch, self.method)
+        ranks = self.merged(RANKS, watch, prompts, mentions, self.method)
+        return submit(_fit, prompts, ranks, self.bank, self.method)
 
     def score(self, fusions: Any, watch: Watch) -> Any:
         """Pass 3: writes final scores; returns a reference to their statistics."""
-        return self._merged(FINAL, watch, fusions, self.bank.names)
+        return self.merged(FINAL, watch, fusions, self.bank.names)
 
     def decide(self, statistics: Any, watch: Watch) -> tuple[Any, Any]:
         """Pass 4: fits and saves decisions; returns references to them and to its statistics."""
-        counts = self._merged(COUNTS, watch, statistics)
+        counts = self.merged(COUNTS, watch, statistics)
         place = (self.bank.classes, self.shards.unit.decisions, self.primary)
         return submit(_decide, statistics, counts, *place), counts
 
+    def save(self, fusions: Any, decisions: Any, model: ImageModel) -> list[str]:
+        """Writes the labeler; returns the notes of both fusions."""
+        place = (self.shards.unit, self.bank, self.primary, model)
+        notes: list[str] = get(
+            submit(_save, fusions, decisions, *place), self.limit, "Writing the labeler"
+        )
+        return notes
+
     def label(self, decisions: Any, watch: Watch) -> Any:
-        """Pass 5: writes labels; returns a reference to how well they agree with known labels."""
-        return self._merged(LABELS, watch, decisions, self.bank.classes, self.primary)
+        """Pass 5: writes labels and the gallery; returns a reference to its statistics."""
+        decided = self.merged(LABELS, watch, decisions, self.bank.classes, self.primary)
+        saving = submit(_save_gallery, decided, self.shards.unit)
+        get(saving, self.limit, "Writing the gallery")
+        return decided
 
     def evaluate(
-        self, statistics: Any, counts: Any, agreement: Any, empty_class: EmptyClass
+        self, statistics: Any, counts: Any, decided: Any, empty_class: EmptyClass
     ) -> dict[str, Any]:
         """Returns AP per class and mAP of all methods, and how good the decisions are."""
         places = (self.bank.classes, empty_class)
-        summary = submit(evaluate, statistics, counts, agreement, *places)
+        summary = submit(_evaluate, statistics, counts, decided, *places)
         found: dict[str, Any] = get(summary, self.limit, "The last step of the mAP")
         return found
 
@@ -102,7 +122,7 @@ class ReducePhase:
         found = (get(part, self.limit, "Comparing hashes") for part in parts)
         return [shard for part in found for shard in part]
 
-    def _merged(self, step: Pass, watch: Watch, *arguments: Any) -> Any:
+    def merged(self, step: Pass, watch: Watch, *arguments: Any) -> Any:
         """Runs a pass, or resumes it; returns a reference to the sum of its states."""
         work = partial(_resumed, step, self.shards)
         return self.passes.merged(step.stage, watch, work, *arguments)
@@ -158,11 +178,24 @@ def _fit(
     ranks: RankStatistics,
     bank: PromptBank,
     method: Method,
-    shards: UnitShards,
 ) -> Fusions:
-    fusions = Fusions.fit(prompts, ranks, bank.mentions, len(bank.classes), method)
-    write_fusions(shards.unit.fusion, fusions, bank.columns, bank.sha256)
-    return fusions
+    return Fusions.fit(prompts, ranks, bank.mentions, len(bank.classes), method)
+
+
+def _save(
+    fusions: Fusions,
+    decisions: Mapping[str, Decision],
+    unit: UnitLayout,
+    bank: PromptBank,
+    primary: str,
+    model: ImageModel,
+) -> list[str]:
+    cache = TextCache([unit.texts], maker(model.weights_sha256, model.device))
+    rows = cache.stored(texts_of(bank))
+    texts = {} if rows is None else asdict(in_kinds(rows, bank))
+    fitted = (fusions, decisions, primary, bank.to_table(), bank.names, texts, model)
+    write_labeler(unit.labeler, FittedLabeler(*fitted))
+    return fusions.notes
 
 
 def _final_scores(
@@ -224,23 +257,36 @@ def _labels(
     decisions: Mapping[str, Decision],
     classes: Sequence[str],
     primary: str,
-) -> tuple[LabelStatistics, list[str]]:
-    states, hashes = [], []
-    for read in _read_final(shards, group):
-        shard, ids, final = read()
-        judged = decisions[primary].judge(*final.columns(primary))
-        tables = {
-            shards.unit.labels(shard): long_table(ids, classes, *judged),
-            shards.unit.wide_labels(shard): wide_table(ids, classes, *judged),
-        }
-        hashes.append(" ".join(storage.write_table(url, table) for url, table in tables.items()))
-        labelled, labels = shards.labels(shard, ids)
-        states.append(LabelStatistics.of(final[labelled], labels[labelled], decisions))
-    return total(states), hashes
+) -> tuple[DecidedStatistics, list[str]]:
+    def of(shard: int, ids: list[str], final: FinalScores) -> DecidedStatistics:
+        scores, rule = final.columns(primary), decisions[primary]
+        judged = rule.judge(*scores)
+        hashes.append(write_labels(shards.unit, shard, ids, classes, judged))
+        labelled, labels = truth = shards.labels(shard, ids)
+        agreement = LabelStatistics.of(final[labelled], labels[labelled], decisions)
+        shown = GalleryStatistics.of(shard, ids, rule.standardise(*scores), judged[1], truth)
+        return DecidedStatistics((agreement, shown))
+
+    hashes: list[str] = []
+    return total(of(*read()) for read in _read_final(shards, group)), hashes
+
+
+def _save_gallery(decided: DecidedStatistics, unit: UnitLayout) -> None:
+    write_gallery(unit, decided.parts[1])
+
+
+def _evaluate(
+    statistics: FinalStatistics,
+    counts: DecisionStatistics,
+    decided: DecidedStatistics,
+    classes: Sequence[str],
+    empty_class: EmptyClass,
+) -> dict[str, Any]:
+    return evaluate(statistics, counts, decided.parts[0], classes, empty_class)
 
 
 PROMPTS = Pass(STAGES[0], PromptStatistics, _prompts)
 RANKS = Pass(STAGES[1], RankStatistics, _ranks)
 FINAL = Pass(STAGES[2], FinalStatistics, _final_scores, UnitShards.has_final)
 COUNTS = Pass(STAGES[3], DecisionStatistics, _counts)
-LABELS = Pass(STAGES[4], LabelStatistics, _labels, UnitShards.has_labels)
+LABELS = Pass(STAGES[4], DecidedStatistics, _labels, UnitShards.has_labels)

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from sparc_dist.backbones import Cost, Costs, cost_of, known_cost, vocabulary_for
-from sparc_dist.config import BackboneConfig, Config
+from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
+from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
-from sparc_dist.pipeline.executor import Needs, current, executor, get
+from sparc_dist.pipeline.ensemble import EnsembleUnit
+from sparc_dist.pipeline.executor import Executor, Needs, current, executor, get
+from sparc_dist.pipeline.growth import GrowingRun
 from sparc_dist.pipeline.prepare import prepare
 from sparc_dist.pipeline.scoring import score_group
-from sparc_dist.pipeline.small import is_small, unit_sizes
+from sparc_dist.pipeline.small import ensemble_sizes, is_small, unit_sizes
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.planning import BackboneGroup, plan
-from sparc_dist.runs import DamagedScores, Pending, Phase, Results, UnitKey
+from sparc_dist.runs import DamagedScores, EmbeddedRun, Pending, Phase, Results, UnitKey
+from sparc_dist.runs.ensembles import is_due, members_of
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +32,88 @@ REDUCED_AT_A_TIME = 4
 CRASHES = {"OutOfMemoryError", "ObjectStoreFullError", "WorkerCrashedError", "ActorDiedError"}
 
 
-def run_units(config: Config, pending: Pending, results: Results, phase: Phase = "all") -> None:
-    """Scores and reduces units, or does one of the two; a failure does not stop the others."""
-    small = is_small(config.resources, unit_sizes(config, pending, results.layout))
+def run_units(
+    config: Config,
+    pending: Pending,
+    results: Results,
+    phase: Phase = "all",
+    growing: GrowingRun | None = None,
+    embeddings: EmbeddedRun | None = None,
+) -> None:
+    """Scores and reduces units, or does one of the two; a failure does not stop the others.
+
+    embeddings: the run whose embeddings are scored in place of the images.
+    """
+    sizes = unit_sizes(config, pending, results.layout, embeddings)
+    if not any(pending.values()):
+        sizes = ensemble_sizes(config, results)
+    small = is_small(config.resources, sizes)
     with executor(config.resources, small) as own:
-        if phase == "reduce":
-            with Reducers(results) as reducers:
-                for unit in _prepared(config, pending, results).values():
-                    reducers.start(unit)
-            return
-        with own.workers(config.resources) as capacity:
-            costs = _costs(config, pending, results)
-            groups = plan(config, costs, capacity)
-            known = {
-                name: [backbone for backbone in backbones if (name, backbone.name) in costs]
-                for name, backbones in pending.items()
-            }
-            _run_groups(groups, _prepared(config, known, results), results, phase)
+        if growing is not None:
+            pending = _grown(growing, config, pending, results)
+        if any(pending.values()):
+            _run_pending(own, config, pending, results, phase, embeddings)
+        if phase != "score":
+            _make_ensembles(config, results)
+
+
+def _run_pending(
+    own: Executor,
+    config: Config,
+    pending: Pending,
+    results: Results,
+    phase: Phase,
+    embeddings: EmbeddedRun | None,
+) -> None:
+    """Scores and reduces the pending units, of which there is at least one."""
+    if phase == "reduce":
+        with Reducers(results) as reducers:
+            for unit in _prepared(config, pending, results, embeddings).values():
+                reducers.start(unit)
+        return
+    with own.workers(config.resources) as capacity:
+        costs = _costs(config, pending, results)
+        groups = plan(config, costs, capacity)
+        known = {
+            name: [backbone for backbone in backbones if (name, backbone.name) in costs]
+            for name, backbones in pending.items()
+        }
+        units = _prepared(config, known, results, embeddings)
+        _run_groups(groups, units, results, phase)
+
+
+def _make_ensembles(config: Config, results: Results) -> None:
+    """Averages the finished backbones of each data set, unless that is done already."""
+    for dataset in config.datasets:
+        if not is_due(config, dataset.name, results.metrics):
+            continue
+        members = members_of(config, dataset.name, results.metrics)
+        own = {name: results.metrics[dataset.name, name] for name in members}
+        key = (dataset.name, ENSEMBLE)
+        results.metrics.pop(key, None)
+        try:
+            data = prepare(config, dataset, results.layout.dataset(dataset.name))
+            ensemble = EnsembleUnit(config, data, members)
+            if members:
+                results.metrics[key] = ensemble.make(own)
+            else:
+                ensemble.remove()
+        except Exception as error:
+            _fail(results, key, error)
+
+
+def _grown(growing: GrowingRun, config: Config, pending: Pending, results: Results) -> Pending:
+    """Takes over the changes of all images; returns the units that then are not finished."""
+    left: Pending = {}
+    for dataset in config.datasets:
+        left[dataset.name] = []
+        try:
+            if pending[dataset.name] and growing.follow(config, dataset, results):
+                left[dataset.name] = pending[dataset.name]
+        except Exception as error:
+            for backbone in pending[dataset.name]:
+                _fail(results, (dataset.name, backbone.name), error)
+    return left
 
 
 def _run_groups(groups: list[BackboneGroup], units: Units, results: Results, phase: Phase) -> None:
@@ -109,16 +177,18 @@ def _count_costs(backbones: Mapping[UnitKey, BackboneConfig]) -> dict[UnitKey, C
     return found
 
 
-def _prepared(config: Config, pending: Pending, results: Results) -> Units:
+def _prepared(
+    config: Config, pending: Pending, results: Results, embeddings: EmbeddedRun | None
+) -> Units:
     """Prepares data sets; returns the units of those that could be prepared."""
     units: Units = {}
-    vocabulary, limit = vocabulary_for(config.backbones), config.resources.no_progress_seconds
     for dataset in config.datasets:
         name = dataset.name
         try:
             if pending[name]:
                 layout = results.layout.dataset(name)
-                data = prepare(dataset, layout, vocabulary, config.shard_size, limit)
+                embedded = embeddings.dataset(name) if embeddings else None
+                data = prepare(config, dataset, layout, embedded)
                 units |= {(name, b.name): Unit(config, data, b) for b in pending[name]}
         except Exception as error:
             for backbone in pending[name]:

@@ -27,6 +27,7 @@ RESULT = pa.struct(
         ("matrices", pa.list_(pa.large_binary())),
         ("widths", pa.list_(pa.int64())),
         ("seconds", pa.float64()),
+        ("input", pa.string()),
         ("precision", pa.string()),
         ("failure", pa.string()),
     ]
@@ -101,6 +102,7 @@ class ScoreShard:
             "matrices": [part.tobytes() for part in parts],
             "widths": [part.shape[1] for part in parts],
             "seconds": time.perf_counter() - start,
+            "input": json.dumps(scorer.backbone.input),
             "precision": json.dumps(precision),
         }
 

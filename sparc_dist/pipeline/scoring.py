@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.embed import embed_prompts
-from sparc_dist.pipeline.map_phase import MapPhase
+from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
+from sparc_dist.pipeline.embedded_phase import EmbeddedPhase
+from sparc_dist.pipeline.map_phase import MapPhase, ShardOutcome
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import BackboneGroup
 
 SECONDS_BETWEEN_LINES = 5.0
+#: Scores shards with the backbones that each asks for.
+ScoreShards = Callable[[Mapping[int, Sequence[str]]], Iterator[ShardOutcome]]
 
 
 def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
@@ -23,10 +27,10 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     members = [unit for unit in units if todo.get(unit.backbone.name)]
     if not members:
         return failures
-    data, config = members[0].data, members[0].config
-    limit = config.resources.no_progress_seconds
+    data, limit = members[0].data, members[0].config.resources.no_progress_seconds
     backbones = [(unit.backbone, unit.layout.texts) for unit in members]
-    prompts = embed_prompts(backbones, data.bank, group.scorers, limit)
+    known = {unit.backbone.name: texts for unit in members if (texts := unit.texts)}
+    prompts = embed_prompts(backbones, data.bank, group.scorers, limit, known)
     failures |= prompts.failures
     for unit in members:
         if loaded := prompts.loaded.get(unit.backbone.name):
@@ -36,22 +40,39 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
         name = unit.backbone.name
         if name not in failures:
             try:
-                scoring = unit.provenance(prompts.loaded[name])
-                targets[name] = Target(unit.layout, scoring, data.bank.names)
+                targets[name] = unit.target(prompts.loaded[name])
             except UserError as error:
                 failures[name] = str(error)
     ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
     if ready:
-        phase = MapPhase(
-            data.layout,
-            tuple(unit.backbone for unit in ready.values()),
-            {name: prompts.loaded[name].image_size for name in ready},
-            targets,
-            prompts.texts,
-            config.batch_size,
-        )
-        failures |= _run(phase, group, ready, {name: todo[name] for name in ready}, limit)
+        score = _phase(group, ready, targets, prompts)
+        failures |= _run(score, ready, {name: todo[name] for name in ready})
     return failures
+
+
+def _phase(
+    group: BackboneGroup,
+    units: Mapping[str, Unit],
+    targets: Mapping[str, Target],
+    prompts: EmbeddedPrompts,
+) -> ScoreShards:
+    """Returns what scores shards: from stored embeddings if there are any, else from images."""
+    first = next(iter(units.values()))
+    data, limit = first.data, first.config.resources.no_progress_seconds
+    if data.embeddings is not None:
+        sources = {name: data.embeddings.unit(unit.backbone) for name, unit in units.items()}
+        stored = EmbeddedPhase(data.layout, sources, targets)
+        return partial(stored.run, texts=prompts.texts, limit=limit)
+    phase = MapPhase(
+        data.layout,
+        tuple(unit.backbone for unit in units.values()),
+        {name: prompts.loaded[name].input["size"] for name in units},
+        targets,
+        prompts.texts,
+        first.config.batch_size,
+        first.jpeg_scaling,
+    )
+    return partial(phase.run, scorers=group.scorers, decoders=group.decoders, limit=limit)
 
 
 def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int]]:
@@ -66,13 +87,9 @@ def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int
 
 
 def _run(
-    phase: MapPhase,
-    group: BackboneGroup,
-    units: dict[str, Unit],
-    todo: dict[str, list[int]],
-    limit: float,
+    score: ScoreShards, units: Mapping[str, Unit], todo: Mapping[str, list[int]]
 ) -> dict[str, str]:
-    """Runs the map phase and reports its progress."""
+    """Scores shards and reports the progress."""
     rows: dict[int, list[str]] = defaultdict(list)
     for name, unit in units.items():
         left = sum(unit.data.sizes[shard] for shard in todo[name])
@@ -84,7 +101,7 @@ def _run(
     failures: dict[str, str] = {}
     first = next(iter(units.values())).stages  # one line says for all that work goes on
     with repeated(first.tick, 1.0):
-        for row in phase.run(dict(sorted(rows.items())), group.scorers, group.decoders, limit):
+        for row in score(dict(sorted(rows.items()))):
             for name in row.done:
                 units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
                 units[name].stages.errors(row.errors)

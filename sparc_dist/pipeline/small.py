@@ -10,12 +10,15 @@ from sparc_dist import storage
 from sparc_dist.config import Config, DatasetConfig, ResourcesConfig
 from sparc_dist.datasets import class_names, open_source
 from sparc_dist.pipeline.executor import joins_ray
-from sparc_dist.runs import Pending, RunLayout
+from sparc_dist.runs import EmbeddedRun, Pending, Results, RunLayout
+from sparc_dist.runs.ensembles import is_due
 
 #: One unit of at most so many images is small …
 SMALL = 2000
 #: … if there are no more CPUs than this; with more, Ray is the faster the more there are.
 FEW_CPUS = 4
+#: Stored embeddings of so many images, or their final scores, are less work than one image.
+EMBEDDED = 20
 
 
 def is_small(resources: ResourcesConfig, units: Iterable[int]) -> bool:
@@ -30,19 +33,34 @@ def is_small(resources: ResourcesConfig, units: Iterable[int]) -> bool:
     return next(sizes, 0) <= limit and next(sizes, None) is None
 
 
-def unit_sizes(config: Config, pending: Pending, layout: RunLayout) -> Iterator[int]:
-    """Yields the number of images of each pending unit; a large data set is not listed whole."""
+def unit_sizes(
+    config: Config, pending: Pending, layout: RunLayout, embeddings: EmbeddedRun | None = None
+) -> Iterator[int]:
+    """Yields the number of images of each pending unit, or as many as stored embeddings are worth.
+
+    A large data set is not listed whole.
+    """
     for dataset in config.datasets:
         for _ in pending[dataset.name]:
-            yield _images(dataset, layout)
+            yield _images(dataset, layout, embeddings)
 
 
-def _images(dataset: DatasetConfig, layout: RunLayout) -> int:
-    facts = storage.read_json_if_exists(layout.dataset(dataset.name).marker)
-    if facts is not None:
-        return int(facts["images"])
+def ensemble_sizes(config: Config, results: Results) -> Iterator[int]:
+    """Yields as many images as the final scores of each ensemble that is due are worth."""
+    for dataset in config.datasets:
+        if is_due(config, dataset.name, results.metrics):
+            units = results.metrics.items()
+            yield sum(own["images"] for key, own in units if key[0] == dataset.name) // EMBEDDED
+
+
+def _images(dataset: DatasetConfig, layout: RunLayout, embeddings: EmbeddedRun | None) -> int:
     count = 0
     with suppress(Exception):  # its unit fails when it is prepared, and no other
+        if embeddings is not None:
+            return int(embeddings.dataset(dataset.name).facts["images"]) // EMBEDDED
+        facts = storage.read_json_if_exists(layout.dataset(dataset.name).marker)
+        if facts is not None:
+            return int(facts["images"])
         for table in open_source(dataset, class_names(dataset)).images():
             count += len(table)
             if count > SMALL:

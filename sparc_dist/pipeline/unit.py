@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config
-from sparc_dist.core import METHODS
+from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
+from sparc_dist.core import methods_of
 from sparc_dist.errors import UserError
+from sparc_dist.pipeline.apply import applied_facts, make_gallery
 from sparc_dist.pipeline.embed import Loaded
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
+from sparc_dist.pipeline.write import Target
+from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import MarkerSummary, Provenance, UnitLayout, UnitShards
-from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.decisions_file import read_decisions, write_decisions
 from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -58,11 +64,8 @@ class Unit:
 
     @property
     def primary(self) -> str:
-        """The method that decides: the paper's on official data sets, duo on others."""
-        chosen = self.config.method.primary
-        if chosen != "auto":
-            return chosen
-        return "sparc" if DATASET_KINDS[self.data.config.kind] else "duo"
+        """The method that decides."""
+        return primary_of(self.config, self.data.config)
 
     def passes(self) -> Passes:
         """Returns passes over its scores; raises UserError unless they are complete."""
@@ -86,32 +89,52 @@ class Unit:
         self._scored_by = self._summary().scorings
         self._check_same("weights", loaded.weights_sha256)
 
-    def provenance(self, loaded: Loaded) -> Provenance:
-        """Returns what the shards ``todo`` are scored with; it must match the other shards."""
+    @cached_property
+    def labeler(self) -> FittedLabeler | None:
+        """The labeler that labels the shards ``todo``; None if the unit fits its own."""
+        if self.data.applied_from is None:
+            return None
+        return read_labeler(self.config.labeler or self.layout.labeler)
+
+    @property
+    def jpeg_scaling(self) -> bool:
+        """Whether its large JPEGs are decoded at a smaller scale: as the labeler's fit did."""
+        known = None if self.labeler is None else self.labeler.image_model
+        return self.config.jpeg_scaling if known is None else known.jpeg_scaling
+
+    @property
+    def texts(self) -> TextEmbeddings | None:
+        """The embeddings of its prompts that its labeler has."""
+        known = {} if self.labeler is None else self.labeler.texts
+        return TextEmbeddings(**known) if known else None
+
+    def target(self, loaded: Loaded) -> Target:
+        """Returns where the shards ``todo`` go, and what scores them: as the other shards."""
         self._check_same("weights", loaded.weights_sha256)
-        return Provenance(
-            loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256, loaded.device
-        )
+        if self.labeler is not None:
+            self.labeler.image_model.check(loaded.weights_sha256, loaded.input)
+            self.labeler.image_model.check_features(self.backbone)
+        hashes = (loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256)
+        scoring = Provenance(*hashes, loaded.device)
+        keeps_scores = self.config.labeler is None
+        return Target(self.layout, scoring, self.data.bank.names, self.labeler, keeps_scores)
 
     def reduce(self) -> dict[str, Any]:
-        """Writes final scores, fusion and metrics, from complete scores; returns the metrics."""
+        """Writes final scores, labeler and metrics, from complete scores; returns the metrics."""
         markers = self._complete_summary()
+        if self.labeler is not None:
+            return self._applied(self.labeler, markers)
         phase = self._phase(markers)
-        statistics = phase.score(phase.fit(self.stages), self.stages)
+        fusions = phase.fit(self.stages)
+        statistics = phase.score(fusions, self.stages)
         decisions, counts = phase.decide(statistics, self.stages)
-        agreement = phase.label(decisions, self.stages)
-        precision: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
-        if self.data.labelled:
-            empty_class = self.config.empty_class
-            precision = phase.evaluate(statistics, counts, agreement, empty_class)
-        rules, _ = read_decisions(self.layout.decisions)
+        notes = phase.save(fusions, decisions, self._image_model(markers))
+        decided = phase.label(decisions, self.stages)
         metrics = {
-            **precision,
+            **decided_facts(phase, (statistics, counts, decided), self.config, self.data),
             **_facts(markers),
-            "primary": self.primary,
-            "labelled": self.data.labelled,
-            "notes": storage.read_json(self.layout.fusion)["notes"],
-            "doubts": doubts_of(rules[self.primary].status, self.data.bank.classes),
+            "final_key": phase.final_key,
+            "notes": notes,
             "stages": self.stages.summary(),
             "recovery": {
                 "storage_retries": markers.retries + phase.retries,
@@ -120,6 +143,41 @@ class Unit:
         }
         storage.write_json(self.layout.metrics, metrics)
         return metrics
+
+    def _applied(self, labeler: FittedLabeler, markers: MarkerSummary) -> dict[str, Any]:
+        """Writes the labeler that was applied, and metrics: all labels are written already."""
+        classes, primary = labeler.names.classes, labeler.primary
+        if self.config.labeler is not None:
+            write_labeler(self.layout.labeler, labeler)
+            told = (labeler.decisions, classes, primary, labeler.rule)
+            write_decisions(self.layout.decisions, *told)
+        limit = self.config.resources.no_progress_seconds
+        make_gallery(Passes(markers.images, limit), self.shards, labeler, self.stages)
+        metrics = {
+            **_unknown(labeler.fusions.names),
+            **_facts(markers),
+            **applied_facts(labeler, markers.debiased),
+            "primary": primary,
+            "labelled": 0,
+            "doubts": doubts_of(labeler.decisions[primary].status, classes),
+            "gallery_sha256": storage.sha256(self.layout.gallery),
+            "stages": self.stages.summary(),
+            "recovery": {"storage_retries": markers.retries, "shards_scored_again": 0},
+        }
+        storage.write_json(self.layout.metrics, metrics)
+        return metrics
+
+    def _image_model(self, markers: MarkerSummary) -> ImageModel:
+        scoring = min(markers.scorings, key=lambda scoring: scoring.device)
+        return ImageModel(
+            self.backbone.model_dump(mode="json"),
+            scoring.weights_sha256,
+            scoring.device,
+            markers.input,
+            self.config.shard_size,
+            self.config.batch_size,
+            self.config.jpeg_scaling,
+        )
 
     def find_damaged(self) -> None:
         """Compares all scores with their hashes."""
@@ -153,30 +211,62 @@ class Unit:
 
     def _check_same(self, what: str, sha256: str) -> None:
         """Raises UserError if earlier shards were made with other weights, prompts or images."""
-        if any(getattr(old, f"{what}_sha256") != sha256 for old in self._scored_by):
+        known = {sha256, *(self.data.earlier if what == "images" else ())}
+        if any(getattr(old, f"{what}_sha256") not in known for old in self._scored_by):
             raise UserError(
                 f"Some shards of {self.layout.root} were scored with other {what} than the current "
                 f"ones; restore the old {what}, or start over with --overwrite or --to NEW."
             )
 
 
+def primary_of(config: Config, dataset: DatasetConfig) -> str:
+    """Returns the method that decides: the paper's on official data sets, duo on others."""
+    official = DATASET_KINDS[dataset.kind]
+    return config.method.deciding("sparc" if official else "duo")
+
+
+def decided_facts(
+    phase: ReducePhase, states: tuple[Any, Any, Any], config: Config, data: Prepared
+) -> dict[str, Any]:
+    """Returns the part of metrics.json about a reduce: how good its scores and decisions are.
+
+    states: references to those of passes 3 to 5
+    """
+    precision = _unknown(config.method.fusions)
+    if data.labelled:
+        precision = phase.evaluate(*states, config.empty_class)
+    unit = phase.shards.unit
+    rules, _ = read_decisions(unit.decisions)
+    return {
+        **precision,
+        "primary": phase.primary,
+        "labelled": data.labelled,
+        "doubts": doubts_of(rules[phase.primary].status, data.bank.classes),
+        "gallery_sha256": storage.sha256(unit.gallery),
+    }
+
+
+def error_facts(images: int, errors: int, reasons: Counter[str]) -> dict[str, Any]:
+    """Returns the part about images that could not be read, the most frequent reasons first."""
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    shown = dict(ordered[:MOST_REASONS])
+    if rest := sum(count for _, count in ordered[MOST_REASONS:]):
+        shown["other reasons"] = rest
+    return {"images": errors, "share": errors / (images + errors), "reasons": shown}
+
+
+def _unknown(fusions: Iterable[str]) -> dict[str, Any]:
+    """Returns the metrics of each method of a unit without labels."""
+    return {name: {"mAP": None, "AP": {}} for name in methods_of(fusions)}
+
+
 def _facts(summary: MarkerSummary) -> dict[str, Any]:
     """Returns the part of metrics.json about the images: counts, errors, what scored them."""
     images = sum(summary.images)
-    reasons: Sequence[tuple[str, int]] = sorted(
-        summary.reasons.items(), key=lambda item: (-item[1], item[0])
-    )
-    shown = dict(reasons[:MOST_REASONS])
-    if rest := sum(count for _, count in reasons[MOST_REASONS:]):
-        shown["other reasons"] = rest
     scorings = sorted(summary.scorings, key=lambda scoring: scoring.device)
     return {
         "images": images,
-        "errors": {
-            "images": summary.errors,
-            "share": summary.errors / (images + summary.errors),
-            "reasons": shown,
-        },
+        "errors": error_facts(images, summary.errors, summary.reasons),
         "weights_sha256": scorings[0].weights_sha256,
         "prompts_sha256": scorings[0].prompts_sha256,
         "device": "+".join(scoring.device for scoring in scorings),

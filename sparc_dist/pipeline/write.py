@@ -1,4 +1,4 @@
-"""The last step: writes a shard's scores and errors to storage."""
+"""The last step: writes a shard's scores and errors to storage; with a labeler, also its labels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.runs import Provenance, UnitLayout
+from sparc_dist.runs.labeler_file import FittedLabeler
+from sparc_dist.runs.labels import write_labelled
 from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
 from sparc_dist.storage import retries
 
@@ -22,11 +24,16 @@ FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 
 @dataclass(frozen=True)
 class Target:
-    """Where a unit's scores go, what they were made with, and the names of their columns."""
+    """Where a unit's scores go, what they were made with, and the names of their columns.
+
+    labeler: makes final scores and labels of them at once. keeps_scores: whether they are written.
+    """
 
     unit: UnitLayout
     scoring: Provenance
     names: ClassNames
+    labeler: FittedLabeler | None = None
+    keeps_scores: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,17 @@ class WriteShard:
             for content, width in zip(result["matrices"], result["widths"], strict=True)
         )
         scores = Scores(singleton, auxiliary, compound)
-        table = scores_table(ids, scores, embedding, target.names)
-        marker = write_shard(target.unit, row["shard"], table, row["errors"], target.scoring)
+        kept = None
+        if target.keeps_scores:
+            kept = scores_table(ids, scores, embedding, target.names)
+        marker = write_shard(target.unit, row["shard"], kept, row["errors"], target.scoring)
+        if target.labeler is not None:
+            marker = write_labelled(target.unit, marker, ids, target.labeler, scores)
         replace(
             marker,
             # Each unit of a group counts all retries of reading the images.
             retries=row["retries"] + retries() - before,
             seconds={"decode": row["seconds"], "score": result["seconds"]},
+            input=json.loads(result["input"]),
             precision=json.loads(result["precision"]),
         ).write(target.unit)

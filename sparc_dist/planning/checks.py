@@ -11,10 +11,18 @@ from sparc_dist import storage
 from sparc_dist.backbones.names import check_model
 from sparc_dist.backbones.weights import check_checkpoint
 from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
-from sparc_dist.datasets import check_unique, class_names, open_source
+from sparc_dist.datasets import ReusedImages, check_unique, class_names, open_source
 from sparc_dist.errors import UserError, explain
 from sparc_dist.prompts import background_names
-from sparc_dist.runs import MarkerSummary, Pending, RunLayout, UnitKey, UnitLayout
+from sparc_dist.runs import (
+    EmbeddedRun,
+    MarkerSummary,
+    Pending,
+    RunLayout,
+    UnitKey,
+    UnitLayout,
+)
+from sparc_dist.runs.labeler_file import check_single, read_facts
 from sparc_dist.storage import is_web, without_secrets
 
 LOOKED_AT = 20_000  # rows of a manifest whose ids are compared
@@ -22,13 +30,20 @@ SAMPLE = 8  # files of a manifest that are looked for
 
 
 def find_problems(
-    config: Config, pending: Pending, layout: RunLayout | None, here: bool
+    config: Config,
+    pending: Pending,
+    layout: RunLayout | None,
+    here: bool,
+    embeddings: EmbeddedRun | None = None,
 ) -> dict[UnitKey, str]:
-    """Returns the pending units that cannot be scored, and why.
+    """Returns the pending units that cannot be scored, and why; raises UserError if none can.
 
     layout: the run to resume, if any. here: whether this machine does the work; if a cluster does,
-    only the names of models are checked, because its machines may have other files.
+    only the names of models are checked, because its machines may have other files. embeddings:
+    the run whose embeddings are used in place of the images, if any.
     """
+    if here and config.labeler is not None:
+        check_single(config.labeler, read_facts(config.labeler))
     wanted = {backbone.name: backbone for many in pending.values() for backbone in many}
     with ThreadPoolExecutor(SAMPLE) as pool:
         checks = (partial(_check_backbone, backbone, here) for backbone in wanted.values())
@@ -39,9 +54,13 @@ def find_problems(
         facts = storage.read_json_if_exists(data.marker) if data else None
         problem = None
         if here and pending[dataset.name] and facts is None:
-            problem = _reason(partial(_check_dataset, dataset))
-        for name in [backbone.name for backbone in pending[dataset.name]]:
+            problem = _reason(partial(_check_dataset, dataset, embeddings))
+        for backbone in pending[dataset.name]:
+            name = backbone.name
             reason = problem or backbones[name]
+            if not reason and embeddings:
+                of = (config.jpeg_scaling, dataset, backbone)
+                reason = _reason(partial(_check_embeddings, embeddings, *of))
             if reason and not (data and facts and _is_scored(data.unit(name), facts)):
                 found[dataset.name, name] = reason
     return found
@@ -67,13 +86,23 @@ def _check_backbone(backbone: BackboneConfig, here: bool) -> None:
         check_checkpoint(backbone)
 
 
-def _check_dataset(dataset: DatasetConfig) -> None:
+def _check_embeddings(
+    run: EmbeddedRun, jpeg_scaling: bool, dataset: DatasetConfig, backbone: BackboneConfig
+) -> None:
+    run.check_decoding(jpeg_scaling)
+    data = run.dataset(dataset.name)
+    data.check_scored(data.unit(backbone.sized(dataset.resnet_size)))
+
+
+def _check_dataset(dataset: DatasetConfig, embeddings: EmbeddedRun | None) -> None:
     for url in _texts(dataset):
         if not storage.exists(url):
             raise UserError(f"There is no file {without_secrets(url)}; check the path.")
     classes = class_names(dataset)
     background_names(dataset.background, classes, ())
-    if DATASET_KINDS[dataset.kind] is None:
+    if embeddings is not None:
+        ReusedImages(dataset, embeddings.dataset(dataset.name)).check()
+    elif DATASET_KINDS[dataset.kind] is None:
         _check_images(dataset, classes)
     elif not storage.is_folder(str(dataset.images)):  # its annotations take longer to read
         raise UserError(f"There is no folder {dataset.images}; check the path.")

@@ -45,8 +45,8 @@ class Speeds:
 
 def stored_bytes(size: DatasetSize, cost: Cost) -> int:
     """Returns the bytes of scores, embeddings and final scores of a unit, before compression."""
-    scores = 2 * size.columns + size.compounds + cost.width
-    # The methods, and what decisions need: SPARC's background scores, duo's before the rival.
+    scores = size.prompts + cost.width
+    # All methods, and what decisions need: SPARC's background scores, duo's before the rival.
     final = len(METHODS) * size.classes + size.background + size.columns
     return FLOAT32 * size.images * (scores + final)
 
@@ -55,11 +55,13 @@ def stored_bytes(size: DatasetSize, cost: Cost) -> int:
 class UnitEstimate:
     """A unit's share of the scorers' time.
 
-    images_per_second: its speed if it had all of the time. bytes: stored, before compression.
+    gflop: of an image with all its prompts. images_per_second: its speed if it had all of the time.
+    bytes: stored, before compression.
     """
 
     backbone: str
-    cost: Cost
+    image_size: int
+    gflop: float
     share: float
     images_per_second: float
     bytes: int
@@ -96,12 +98,20 @@ def estimate(
     if not on_gpu:
         devices = min(scorers.actors * scorers.threads, capacity.cpus)
     members = list(zip(group.backbones, group.costs, strict=True))
-    seconds = [cost.gflop / speeds.gflops(backbone, on_gpu) for backbone, cost in members]
+    seconds = [
+        cost.scoring_gflop(size.prompts) / speeds.gflops(backbone, on_gpu)
+        for backbone, cost in members
+    ]
     scoring = sum(seconds) / devices
     decoding = 1 / (speeds.decodes * min(group.decoders, capacity.cpus))
     units = [
         UnitEstimate(
-            backbone.name, cost, each / sum(seconds), devices / each, stored_bytes(size, cost)
+            backbone.name,
+            cost.image_size,
+            cost.scoring_gflop(size.prompts),
+            each / sum(seconds),
+            devices / each,
+            stored_bytes(size, cost),
         )
         for (backbone, cost), each in zip(members, seconds, strict=True)
     ]
@@ -155,8 +165,8 @@ def sizes_text(sizes: Mapping[str, DatasetSize]) -> str:
 def _row(dataset: str, unit: UnitEstimate) -> tuple[str, ...]:
     return (
         f"{dataset} × {unit.backbone}",
-        f"{unit.cost.image_size}",
-        f"{unit.cost.gflop:,.1f}",
+        f"{unit.image_size}",
+        f"{unit.gflop:,.1f}",
         f"{100 * unit.share:.1f} %",
         _number(unit.images_per_second),
         _bytes(unit.bytes),

@@ -98,7 +98,8 @@ def _groups(
 def scorer_bytes(costs: Sequence[Cost], batch: int) -> float:
     """Returns the memory of a scorer: the weights of all backbones, and the largest batch."""
     weights = 4 * sum(cost.parameters for cost in costs)
-    return PROCESS_BYTES + weights + batch * max(cost.activation_bytes for cost in costs)
+    largest = max(batch * cost.activation_bytes + cost.product_bytes for cost in costs)
+    return PROCESS_BYTES + weights + largest
 
 
 def plan_scorers(

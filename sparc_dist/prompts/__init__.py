@@ -7,7 +7,7 @@ models (``llm``). Does not: reading labels (``datasets``), the text tower (``bac
 
 from sparc_dist.prompts.background import background_names, general_vocabulary
 from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
-from sparc_dist.prompts.builder import BankBuilder
+from sparc_dist.prompts.builder import BankBuilder, Embed
 from sparc_dist.prompts.compound import (
     CompoundPrompt,
     Cooccurrence,
@@ -15,6 +15,7 @@ from sparc_dist.prompts.compound import (
     from_cooccurrence,
     from_sets,
     in_templates,
+    nearest_partners,
     pair_prompt,
     random_prompts,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "ClassMatcher",
     "CompoundPrompt",
     "Cooccurrence",
+    "Embed",
     "PromptBank",
     "TextEmbeddings",
     "all_pairs",
@@ -36,6 +38,7 @@ __all__ = [
     "from_sets",
     "general_vocabulary",
     "in_templates",
+    "nearest_partners",
     "pair_prompt",
     "random_prompts",
     "summary",

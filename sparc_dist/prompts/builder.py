@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.config import LLMConfig, PromptsConfig
@@ -13,19 +16,23 @@ from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
 from sparc_dist.prompts.compound import (
     CompoundPrompt,
     Cooccurrence,
+    Partners,
     all_pairs,
     background_pairs,
     from_cooccurrence,
     from_sets,
     in_templates,
+    nearest_partners,
     random_prompts,
 )
 from sparc_dist.prompts.llm import Replies, descriptive_sentences, endpoint_of, plausible_pairs
 from sparc_dist.prompts.matching import ClassMatcher
 
+#: Returns the embeddings (n, d) of texts.
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+
 #: With more classes than this, each is paired with so many others and not with all.
 MANY_CLASSES, PAIRS_PER_CLASS = 40, 30
-
 
 #: A worker must hold the rank statistics several times.
 MOST_RANK_BYTES = 2e9
@@ -38,19 +45,24 @@ def check_rank_statistics(mentions: Sequence[int]) -> None:
         raise UserError(
             f"{len(mentions):,} classes with up to {max(mentions):,} compound prompts each need "
             f"{size / 1e9:,.0f} GB of rank statistics, and {MOST_RANK_BYTES / 1e9:.0f} GB fit; "
-            "set prompts.pairs_per_class: 30, or use the source `llm` or `list`."
+            "set prompts.pairs_per_class: 30 or less, or use the source `llm` or `list`."
         )
 
 
 @dataclass
 class BankBuilder:
-    """Builds a prompt bank; ``notes`` says what failed or was left out."""
+    """Builds a prompt bank; ``notes`` says what failed or was left out.
+
+    embed: a model's text tower, to find the nearest partners of each class if it is not paired with
+    all others. Without it, as many pairs are made as there can be.
+    """
 
     classes: tuple[str, ...]
     config: PromptsConfig
     replies: Replies
     background: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    embed: Embed | None = None
 
     def build(self, training: Iterable[Sequence[Sequence[int]]]) -> PromptBank:
         """Returns the bank; ``training``: batches of label lists, to count co-occurrence in."""
@@ -85,13 +97,21 @@ class BankBuilder:
 
     def _all_pairs(self) -> list[CompoundPrompt]:
         """Returns the pairs of all classes, as many of each class as the config asks for."""
-        limit = self.config.pairs_per_class
+        limit, count = self.config.pairs_per_class, len(self.classes)
         if limit == "auto":
-            limit = PAIRS_PER_CLASS if len(self.classes) > MANY_CLASSES else "all"
+            limit = PAIRS_PER_CLASS if count > MANY_CLASSES else "all"
+        if limit == "all" or limit >= count - 1:
+            check_rank_statistics([count - 1] * count)  # before millions of prompts are written
+            return all_pairs(self.classes)
+        return all_pairs(self.classes, self._partners(limit))
+
+    def _partners(self, k: int) -> Partners:
+        """Returns k partners of each class (N, k): the nearest or, without a model, the next."""
+        if self.embed is not None:
+            return nearest_partners(self.embed(self.classes), k)
         count = len(self.classes)
-        if limit == "all":  # refused before millions of prompts are written
-            check_rank_statistics([count - 1] * count)
-        return all_pairs(self.classes, None if limit == "all" else limit, self.config.seed)
+        # Few classes are each other's next, so no other choice makes more pairs.
+        return (np.arange(count)[:, None] + np.arange(1, k + 1)) % count
 
     def _count(self, training: Iterable[Sequence[Sequence[int]]]) -> Cooccurrence:
         total: Cooccurrence | None = None

@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 from sparc_dist.config import PairTemplate
 
 Direction = Literal["either", "forward"]
+Partners = NDArray[np.int64]
+
+#: The number of classes whose similarities to all others are held at a time.
+ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -84,25 +88,33 @@ def from_cooccurrence(
     ]
 
 
-def all_pairs(
-    classes: Sequence[str], per_class: int | None = None, seed: int = 0
-) -> list[CompoundPrompt]:
+def all_pairs(classes: Sequence[str], partners: Partners | None = None) -> list[CompoundPrompt]:
     """Returns every pair of classes, for data without co-occurrence statistics.
 
-    per_class: each class is paired with so many others, or one more. They are its neighbours in a
-    circle of all classes in random order, so all classes have the same number of prompts.
+    partners: (N, k), the classes that each class is paired with, if not with all others
     """
-    count = len(classes)
-    pairs = set(combinations(range(count), 2))
-    if per_class is not None and per_class < count - 1:
-        circle = np.random.default_rng(seed).permutation(count).tolist()
-        steps = range(1, (per_class + 1) // 2 + 1)
-        pairs = {
-            (min(i, j), max(i, j))
-            for place, i in enumerate(circle)
-            for j in (circle[(place + step) % count] for step in steps)
-        }
+    pairs = set(combinations(range(len(classes)), 2))
+    if partners is not None:
+        rows = enumerate(partners.tolist())
+        pairs = {(min(i, j), max(i, j)) for i, row in rows for j in row}
     return [pair_prompt(classes, i, j) for i, j in sorted(pairs)]
+
+
+def nearest_partners(embeddings: NDArray[np.floating], k: int) -> Partners:
+    """Returns the k other classes most similar to each class (N, k), the nearest first; k < N.
+
+    embeddings: (N, d), compared by their cosine; of equally similar classes the first is nearer.
+    """
+    vectors = embeddings.astype(np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(float).tiny)
+    partners = np.empty((len(vectors), k), dtype=np.int64)
+    for start in range(0, len(vectors), ROWS):
+        # Rounded, so that the last bits of a sum decide nothing.
+        distances = -np.round(vectors[start : start + ROWS] @ vectors.T, 6)
+        own = np.arange(len(distances))
+        distances[own, start + own] = np.inf
+        partners[start : start + ROWS] = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return partners
 
 
 def background_pairs(classes: Sequence[str], background: Sequence[str]) -> list[CompoundPrompt]:

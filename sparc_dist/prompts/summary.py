@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
-from sparc_dist.prompts.bank import PromptBank
+from sparc_dist.prompts.bank import TEMPLATES, PromptBank
 
 #: A class with fewer compound prompts has hardly any order statistics.
 FEW = 4
@@ -17,7 +17,7 @@ def summary(bank: PromptBank) -> str:
     origins = Counter(prompt.origin for prompt in bank.compound)
     by_origin = ", ".join(f"{count} {origin}" for origin, count in origins.items()) or "none"
     lines = [
-        f"singleton  {len(bank.columns)} (each the mean of 80 templates)",
+        f"singleton  {len(bank.columns)} (each the mean of {TEMPLATES[bank.ensemble]} templates)",
         f"auxiliary  {len(bank.columns)}",
         f"compound   {len(bank.compound)}: {by_origin}",
         f"per class  min {min(counts)}, median {median(counts):g}, max {max(counts)}",

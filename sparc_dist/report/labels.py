@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from sparc_dist import storage
+from sparc_dist.runs import RunLayout
 from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
 
 #: The value of ``present`` in the only row of an image that could not be read.
@@ -30,17 +32,33 @@ class ClassLabel:
 class ImageLabels:
     """The classes of one image, the highest score first.
 
-    error: why the image could not be read; it has no classes then.
+    error: why the image could not be read; it has no classes then. uri: where it is, without keys.
     """
 
     image_id: str
     classes: list[ClassLabel]
     error: str | None = None
+    uri: str = ""
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes that are present."""
+        return [label.name for label in self.classes if label.present]
+
+    @property
+    def probabilities(self) -> dict[str, float | None]:
+        """The probability of each class; None for a class whose scores do not vary."""
+        return {label.name: label.probability for label in self.classes}
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The final score of each class."""
+        return {label.name: label.score for label in self.classes}
 
     @property
     def empty(self) -> bool:
         """Whether no class is present."""
-        return not any(label.present for label in self.classes)
+        return not self.labels
 
     def line(self) -> str:
         """Returns what is in the image: the classes present, or else the likeliest absent one."""
@@ -56,13 +74,12 @@ class ImageLabels:
 def image_labels(unit: FinishedUnit) -> Iterator[ImageLabels]:
     """Yields the labels of each image of a unit; unreadable images come last in their shard."""
     for number, shard in enumerate(unit.labels()):
-        for row, image_id in enumerate(shard.ids):
+        for row, (image_id, uri) in enumerate(zip(shard.ids, shard.uris, strict=True)):
             order = np.argsort(-shard.scores[row], kind="stable").tolist()
-            yield ImageLabels(
-                image_id, [_class_label(shard, row, i, unit.classes[i]) for i in order]
-            )
+            classes = [_class_label(shard, row, i, unit.classes[i]) for i in order]
+            yield ImageLabels(image_id, classes, uri=uri)
         for error in storage.read_table(unit.unit.errors(number)).to_pylist():
-            yield ImageLabels(error["image_id"], [], error["error"])
+            yield ImageLabels(error["image_id"], [], error["error"], error["uri"])
 
 
 def _class_label(shard: ShardLabels, row: int, index: int, name: str) -> ClassLabel:
@@ -80,12 +97,28 @@ def is_ours(url: str) -> bool:
         return False
 
 
-def write_labels(
-    images: Iterable[ImageLabels], url: str, keep: int = 0
-) -> tuple[list[ImageLabels], int]:
-    """Writes one CSV line per image and class; returns the first ``keep`` images and the total.
+def update_labels(run: str, unit: FinishedUnit) -> None:
+    """Writes labels.csv of a run again after new decisions, if `sparc-dist label` wrote one."""
+    url = RunLayout(run).labels_csv
+    if is_ours(url):
+        write_labels(image_labels(unit), url)
 
-    An image that could not be read has one line, without a class.
+
+def labelled_images(url: str) -> set[str]:
+    """Returns the ids of the images in a file that ``write_labels`` wrote."""
+    with storage.open_file(url) as file:
+        rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
+        next(rows)
+        return {row[0] for row in rows}
+
+
+def write_labels(
+    images: Iterable[ImageLabels], url: str, keep: int = 0, known: Container[str] = ()
+) -> tuple[list[ImageLabels], int]:
+    """Writes one CSV line per image and class; returns some images and the total.
+
+    An image that could not be read has one line, without a class. Returned are the first ``keep``
+    images whose ids are not ``known``.
     """
     first: list[ImageLabels] = []
     count = 0
@@ -94,7 +127,7 @@ def write_labels(
         writer.writerow(COLUMNS)
         for image in images:
             count += 1
-            if len(first) < keep:
+            if len(first) < keep and image.image_id not in known:
                 first.append(image)
             if image.error is not None:
                 writer.writerow([image.image_id, "", "", UNREADABLE, "", ""])

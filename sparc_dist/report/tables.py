@@ -1,6 +1,6 @@
 """The main table, as in the paper, and one of the decisions.
 
-The main table has one row per data set and method, and one column per backbone.
+The main table has one row per data set and method, one column per backbone, and their ensemble.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECISIONS = (
 
 def to_markdown(results: Results) -> str:
     """Returns tables.md."""
-    columns = ["data set", "method", *results.backbones, "average"]
+    columns = ["data set", "method", *results.columns]
     rows = [[dataset, TITLES[method], *values] for dataset, method, values in results.rows()]
     remarks = "".join(f"- {remark}\n" for remark in results.remarks())
     warnings = "".join(f"{warning}\n\n" for warning in results.warnings())
@@ -50,10 +50,9 @@ def _decisions(results: Results) -> Iterator[str]:
 
 def to_csv(results: Results) -> str:
     """Returns tables.csv: one line per data set, backbone and method."""
-    backbones = [*results.backbones, "average"]
     rows = [
         [dataset, backbone, method, value]
         for dataset, method, values in results.rows()
-        for backbone, value in zip(backbones, values, strict=True)
+        for backbone, value in zip(results.columns, values, strict=True)
     ]
     return Table(("dataset", "backbone", "method", "mAP"), rows).to_csv()

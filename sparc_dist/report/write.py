@@ -2,30 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 from sparc_dist import storage
+from sparc_dist.config import ResourcesConfig
+from sparc_dist.pipeline.executor import executor, joins_ray
+from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.prompts import PromptBank
 from sparc_dist.report.examples import example_sheet
-from sparc_dist.report.page import to_html
+from sparc_dist.report.exhibit import UnitExhibit
+from sparc_dist.report.exhibits import build_exhibits
+from sparc_dist.report.other_runs import OtherRun, read_other
+from sparc_dist.report.site import site
 from sparc_dist.report.tables import to_csv, to_markdown
-from sparc_dist.runs import Results, RunLayout, read_record
+from sparc_dist.runs import Results, RunLayout, UnitKey, read_record, report_names
 
 
-def write_report(run: str) -> Results:
-    """Writes ``report/`` of a run: tables.md, tables.csv, index.html and example pictures.
+def write_report(
+    run: str, against: Sequence[str] = (), resources: ResourcesConfig | None = None
+) -> Results:
+    """Writes ``report/`` of a run: tables.md, tables.csv, pages and example pictures.
 
-    A report of the same results is left as it is, without reading any image.
+    against: other runs that the page for comparisons offers, too. A report of the same results is
+    left as it is, without reading any image. Works on the executor in use, else on a Ray that there
+    is to join, else in this process. resources: of the run.
     """
-    layout = RunLayout(run)
-    results = Results.read(layout, read_record(layout))
-    marker = {"sha256": results.sha256}
-    if storage.read_json_if_exists(layout.report_marker) != marker:
-        _write(layout, results)
-        storage.write_json(layout.report_marker, marker)
+    results, *others = map(read_results, (run, *against))
+    marker = storage.read_json_if_exists(results.layout.report_marker)
+    sha256 = "+".join(one.sha256 for one in (results, *others))
+    if not isinstance(marker, dict) or "files" not in marker or marker.get("sha256") != sha256:
+        given = resources or ResourcesConfig()
+        here, limit = given.executor == "process" or not joins_ray(), given.no_progress_seconds
+        with heartbeat("writing the report"), executor(given, small=here):
+            exhibits = list(build_exhibits(results, limit).values())
+            compared = [read_other(other, exhibits, limit) for other in others]
+            _write(results, exhibits, compared, sha256)
     return results
 
 
-def _write(layout: RunLayout, results: Results) -> None:
-    pictures = []
+def read_results(run: str) -> Results:
+    """Returns the results of a run."""
+    layout = RunLayout(run)
+    return Results.read(layout, read_record(layout))
+
+
+def _write(
+    results: Results, exhibits: Sequence[UnitExhibit], others: Sequence[OtherRun], sha256: str
+) -> None:
+    """Writes all files and deletes what only an earlier report had.
+
+    The marker names the files before they are written, so that none is left behind without a name.
+    """
+    layout = results.layout
+    earlier = set(report_names(layout))
+    sheets = _sheets(layout, results)
+    figures = {key: _figure(layout, key) for key in sheets}
+    texts = {"tables.md": to_markdown(results), "tables.csv": to_csv(results)}
+    texts |= dict(site(results, exhibits, figures, others))
+    contents = {name: text.encode(errors="replace") for name, text in texts.items()}
+    contents |= {figures[key]: sheet for key, sheet in sheets.items()}
+    pictures = (image.thumbnail for unit in exhibits for image in unit.images.values())
+    lists = (layout.thumbnails(unit.dataset).removeprefix(layout.report + "/") for unit in exhibits)
+    names = {*contents, *lists, *(name for name in pictures if name)}
+    storage.write_json(layout.report_marker, {"files": sorted(names | earlier)})
+    with ThreadPoolExecutor(32) as workers:
+        list(workers.map(lambda name: _write_one(layout, name, contents), contents))
+        old = (storage.join(layout.report, name) for name in earlier - names)
+        list(workers.map(storage.delete, old))
+    storage.write_json(layout.report_marker, {"sha256": sha256, "files": sorted(names)})
+
+
+def _write_one(layout: RunLayout, name: str, contents: Mapping[str, bytes]) -> None:
+    storage.write_bytes(storage.join(layout.report, name), contents[name])
+
+
+def _sheets(layout: RunLayout, results: Results) -> dict[UnitKey, bytes]:
+    """Returns the example pictures of the units that have some."""
+    sheets = {}
     for (dataset, backbone), metrics in results.metrics.items():
         data = layout.dataset(dataset)
         bank = PromptBank.from_table(storage.read_table(data.prompts))
@@ -33,13 +87,9 @@ def _write(layout: RunLayout, results: Results) -> None:
             data, data.unit(backbone), list(bank.classes), metrics.get("primary", "sparc")
         )
         if sheet is not None:
-            url = layout.figure(dataset, backbone)
-            pictures.append(url.removeprefix(layout.report + "/"))
-            storage.write_bytes(url, sheet)
-    texts = {
-        "tables.md": to_markdown(results),
-        "tables.csv": to_csv(results),
-        "index.html": to_html(results, pictures),
-    }
-    for name, text in texts.items():
-        storage.write_bytes(storage.join(layout.report, name), text.encode())
+            sheets[dataset, backbone] = sheet
+    return sheets
+
+
+def _figure(layout: RunLayout, key: UnitKey) -> str:
+    return layout.figure(*key).removeprefix(layout.report + "/")

@@ -4,10 +4,20 @@ Belongs here: the run format (docs/run-format.md), and reading and writing it. D
 any of it (``pipeline``). Uses: ``config``, ``storage``, ``core``, ``errors``.
 """
 
+from sparc_dist.runs.embedded_run import EmbeddedDataset, EmbeddedRun
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import Marker, MarkerSummary, Provenance
-from sparc_dist.runs.record import claim, names_of_run, read_record
-from sparc_dist.runs.results import NO_LABELS, TITLES, Pending, Phase, Results, UnitKey
+from sparc_dist.runs.record import claim, names_of_run, read_record, report_names, resumed
+from sparc_dist.runs.results import (
+    NO_LABELS,
+    TITLES,
+    Growing,
+    Pending,
+    Phase,
+    Results,
+    UnitKey,
+    error_limits,
+)
 from sparc_dist.runs.shards import DamagedScores, UnitShards
 
 __all__ = [
@@ -16,6 +26,9 @@ __all__ = [
     "TITLES",
     "DamagedScores",
     "DatasetLayout",
+    "EmbeddedDataset",
+    "EmbeddedRun",
+    "Growing",
     "Marker",
     "MarkerSummary",
     "Pending",
@@ -27,7 +40,10 @@ __all__ = [
     "UnitLayout",
     "UnitShards",
     "claim",
+    "error_limits",
     "names_of_run",
     "read_record",
+    "report_names",
+    "resumed",
     "shard_groups",
 ]

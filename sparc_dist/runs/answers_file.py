@@ -1,4 +1,4 @@
-"""Answers of people as a CSV file: image_id, uri, class, answer (yes, no, or empty)."""
+"""Answers of people as a CSV file: image_id, uri, class, answer (yes, no, unsure, or empty)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError, quoted
@@ -19,6 +20,8 @@ WORDS = {
     **dict.fromkeys(("yes", "y", "1", "true"), True),
     **dict.fromkeys(("no", "n", "0", "false"), False),
 }
+#: The words of someone who has looked and cannot tell: no answer, but not to be asked again.
+UNSURE = ("unsure", "u", "?")
 
 
 @dataclass(frozen=True)
@@ -43,15 +46,16 @@ def write_questions(url: str, questions: Iterable[Question]) -> None:
 
 
 def read_answers(url: str, classes: Sequence[str]) -> dict[str, dict[int, bool]]:
-    """Returns yes or no by image id and index of a class; empty answers are left out."""
+    """Returns yes or no by image id and index of a class; empty and unsure ones are left out."""
     index_of = {name: index for index, name in enumerate(classes)}
     found: dict[str, dict[int, bool]] = {}
-    for row, (image_id, name, word) in _rows(url):
-        where = f"--answers {url}, line {row}"
-        if not word:
+    for line, row in parse_rows(_read(url), url):
+        where = f"--answers {url}, line {line}"
+        image_id, name, word = (row[column] for column in NEEDED)
+        if not word or word.lower() in UNSURE:
             continue
         if word.lower() not in WORDS:
-            raise UserError(f"{where}: the answer is {quoted(word)}; write yes or no.")
+            raise UserError(f"{where}: the answer is {quoted(word)}; write yes, no or unsure.")
         if name not in index_of:
             raise UserError(
                 f"{where}: unknown class {quoted(name)}; use one of the run's classes, such as "
@@ -65,12 +69,20 @@ def read_answers(url: str, classes: Sequence[str]) -> dict[str, dict[int, bool]]
     return found
 
 
-def _rows(url: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the line and the needed cells of each row, as spreadsheets of any language save it."""
+def _read(url: str) -> bytes:
     try:
-        text = storage.read_bytes(url).decode("utf-8-sig")  # spreadsheets begin files with a mark
+        return storage.read_bytes(url)
     except FileNotFoundError:
         raise UserError(f"--answers {url}: there is no such file; check the path.") from None
+
+
+def parse_rows(content: bytes, url: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line and the cells of each row, as spreadsheets of any language save it.
+
+    url: where it is from, for messages
+    """
+    try:
+        text = content.decode("utf-8-sig")  # spreadsheets begin files with a mark
     except UnicodeDecodeError:
         raise UserError(f"--answers {url} is not UTF-8 text; save it as CSV in UTF-8.") from None
     lines = io.StringIO(text, newline="")
@@ -84,9 +96,9 @@ def _rows(url: str) -> Iterator[tuple[int, list[str]]]:
             if names.count(name) != 1:
                 count = "no column" if name not in names else "more than one column"
                 raise UserError(f"--answers {url} has {count} `{name}`; it needs one.")
-        places = [names.index(name) for name in NEEDED]
         for cells in filter(None, reader):
-            image_id, *rest = (cells[place] if place < len(cells) else "" for place in places)
-            yield reader.line_num, [image_id, *(cell.strip() for cell in rest)]
+            row = dict(zip_longest(names, cells[: len(names)], fillvalue=""))
+            stripped = {name: row[name].strip() for name in ("class", "answer")}
+            yield reader.line_num, row | stripped
     except csv.Error as error:
         raise UserError(f"--answers {url}, line {reader.line_num}: {error}; correct it.") from None

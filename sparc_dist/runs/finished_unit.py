@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics
-from sparc_dist.errors import UserError
+from sparc_dist.config import BackboneConfig
+from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics, Fusion
+from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
+from sparc_dist.runs.fusion_file import read_fusion, read_fusions
+from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_facts, read_labeler
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout, shard_groups
-from sparc_dist.runs.record import read_record
-from sparc_dist.runs.results import UnitKey
-from sparc_dist.runs.shards import UnitShards, matrix
+from sparc_dist.runs.markers import READERS
+from sparc_dist.runs.record import is_scaled, read_record
+from sparc_dist.runs.results import UnitKey, existing_units
+from sparc_dist.runs.shards import ClassNames, UnitShards, matrix
+
+#: A table that each shard has a part of.
+TableKind = Literal["scores", "errors", "final", "labels"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,10 @@ class ShardLabels:
 
 @dataclass(frozen=True)
 class FinishedUnit:
-    """A unit that has decisions. primary: the method that decides. metrics: its metrics.json."""
+    """A unit that has decisions.
+
+    primary: the method that decides. metrics: its metrics.json. config: of its run.
+    """
 
     data: DatasetLayout
     unit: UnitLayout
@@ -46,6 +59,7 @@ class FinishedUnit:
     background: int
     primary: str
     metrics: dict[str, Any]
+    config: dict[str, Any]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -60,6 +74,7 @@ class FinishedUnit:
     @cached_property
     def states(self) -> tuple[FinalStatistics, DecisionStatistics, list[str]]:
         """The merged states of passes 3 and 4, and the hash of each shard's final scores."""
+        self.check_fitted()
         finals, counts, hashes = [], [], []
         for number in range(len(shard_groups(len(self.sizes)))):
             final = self._state("final_scores", number, FinalStatistics)
@@ -70,6 +85,37 @@ class FinishedUnit:
             counts.append(count[0])
             hashes += final[1]
         return reduce_checkpoints.merge(finals), reduce_checkpoints.merge(counts), hashes
+
+    def check_fitted(self) -> None:
+        """Raises UserError if a labeler of other images decided: nothing here can be refitted."""
+        if "fitted_on" in self.metrics:
+            raise UserError(
+                f"{self.unit.root} was labelled by a labeler fitted on {self.metrics['fitted_on']} "
+                "images; fit again over all with `sparc-dist label --refit`, or use the run that "
+                "fitted it."
+            )
+
+    def labeler(self) -> AnyLabeler:
+        """Returns its labeler; that of an older version is put together from other files."""
+        if has_labeler(self.unit):
+            return read_any_labeler(self.unit.labeler)
+        decisions, primary = read_decisions(self.unit.decisions)
+        names = ClassNames(*_column_names(self.unit))
+        prompts = storage.read_table(self.data.prompts)
+        fusions = read_fusions(self.unit.fusion)
+        return FittedLabeler(fusions, decisions, primary, prompts, names, {}, self._image_model())
+
+    def _image_model(self) -> ImageModel:
+        """Returns the model of a unit without a labeler."""
+        dataset, backbone = (
+            next(part for part in self.config[kind] if root.endswith(f"/{part['name']}"))
+            for kind, root in (("datasets", self.data.root), ("backbones", self.unit.root))
+        )
+        sized = BackboneConfig(**backbone).sized(dataset["resnet_size"])
+        made = (self.metrics["weights_sha256"], self.metrics["device"], None)
+        sizes = (self.config["shard_size"], self.config["batch_size"])
+        scaling = is_scaled(self.config)
+        return ImageModel(sized.model_dump(mode="json"), *made, *sizes, scaling)
 
     def final(self, shard: int) -> tuple[list[str], FinalScores]:
         """Returns a shard's image ids and final scores, compared with their hash."""
@@ -92,6 +138,22 @@ class FinishedUnit:
                 labels["present"].to_numpy().reshape(scores.shape),
                 scores,
             )
+
+    def table(self, kind: TableKind, columns: Sequence[str] | None = None) -> pa.Table:
+        """Returns one of its tables, or some of its columns, with all shards in order."""
+
+        def read(shard: int) -> pa.Table:
+            url = getattr(self.unit, kind)(shard)
+            try:
+                return storage.read_table(url, columns)
+            except FileNotFoundError:
+                raise self._incomplete(url) from None
+            except pa.ArrowInvalid as error:
+                reason = one_line(error, 100)
+                raise UserError(f"{url}: {reason}; check the columns and the file.") from None
+
+        with ThreadPoolExecutor(READERS) as readers:
+            return pa.concat_tables(readers.map(read, range(len(self.sizes))))
 
     def ids(self, shard: int) -> list[str]:
         """Returns the ids of a shard's images, unreadable ones included."""
@@ -124,7 +186,8 @@ class FinishedUnit:
 def open_unit(root: str, dataset: str | None = None, backbone: str | None = None) -> FinishedUnit:
     """Opens a unit of the run at ``root``; a name may be left out where there is only one."""
     layout = RunLayout(root)
-    name, model = _chosen(root, read_record(layout)["config"], dataset, backbone)
+    config = read_record(layout)["config"]
+    name, model = _chosen(root, config, dataset, backbone)
     data = layout.dataset(name)
     unit = data.unit(model)
     metrics = storage.read_json_if_exists(unit.metrics)
@@ -141,28 +204,59 @@ def open_unit(root: str, dataset: str | None = None, backbone: str | None = None
             f"unit, or the file was changed. Delete {unit.metrics} and start the run again: it "
             "keeps the scores and computes the rest."
         ) from None
-    fusion = storage.read_json(unit.fusion)
-    sizes = (fusion["classes"], len(fusion["background"]))
-    return FinishedUnit(data, unit, *sizes, primary, metrics)
+    classes, background = _column_names(unit)
+    return FinishedUnit(data, unit, classes, len(background), primary, metrics, config)
+
+
+def open_labeler(place: str, dataset: str | None = None, backbone: str | None = None) -> AnyLabeler:
+    """Opens a labeler, named by its file or by a run that has it."""
+    if place.endswith(".safetensors"):
+        return read_any_labeler(place)
+    return open_unit(place, dataset, backbone).labeler()
+
+
+def has_labeler(unit: UnitLayout) -> bool:
+    """Whether a unit has a labeler; those of version 0.1 have other files."""
+    return storage.read_if_exists(storage.byte_range(unit.labeler, 0, 1)) is not None
+
+
+def sparc_fusion(unit: UnitLayout) -> Fusion:
+    """Returns SPARC's fusion of a unit of any version."""
+    if has_labeler(unit):
+        fusions = read_labeler(unit.labeler).fusions
+        if "sparc" not in fusions.names:
+            raise UserError(
+                f"{unit.root} has no SPARC scores, because `fusions` of its config does not list "
+                "sparc; use a run that has them."
+            )
+        return fusions.sparc
+    return read_fusion(unit.fusion)
+
+
+def _column_names(unit: UnitLayout) -> tuple[list[str], list[str]]:
+    """Returns the names of classes and of background classes."""
+    facts = read_facts(unit.labeler) if has_labeler(unit) else storage.read_json(unit.fusion)
+    return facts["classes"], facts["background"]
 
 
 def _chosen(
     root: str, config: dict[str, Any], dataset: str | None, backbone: str | None
 ) -> UnitKey:
     """Returns the only unit with the given names."""
-    names = [[part["name"] for part in config[key]] for key in ("datasets", "backbones")]
-    for option, given, known in zip(
-        ("--dataset", "--backbone"), (dataset, backbone), names, strict=True
-    ):
+    datasets, backbones = (
+        [part["name"] for part in config[key]] for key in ("datasets", "backbones")
+    )
+    names = [datasets, existing_units(RunLayout(root), datasets, backbones)]
+    for what, given, known in zip(("dataset", "backbone"), (dataset, backbone), names, strict=True):
         if given is not None and given not in known:
             raise UserError(
-                f"{option} {given}: the run at {storage.without_secrets(root)} has "
-                f"{', '.join(known)}; choose one of these."
+                f"There is no {what} {quoted(given)} in the run at "
+                f"{storage.without_secrets(root)}; choose one of {', '.join(known)}."
             )
     found = list(_matching(names, dataset, backbone))
     if len(found) > 1:
         units = ", ".join(" × ".join(key) for key in found)
-        raise UserError(f"The run has several units ({units}); choose with --dataset, --backbone.")
+        raise UserError(f"The run has several units ({units}); name a dataset and a backbone.")
     return found[0]
 
 

@@ -1,41 +1,23 @@
-"""fusion.json: both fitted fusions, with all that is needed to score a new image."""
+"""fusion.json: the fusions of a unit of version 0.1, which has no labeler. It is only read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from sparc_dist import storage
-from sparc_dist.core import Duo, DuoOptions, Fusion, Fusions, Method, Moments, Views
-
-
-def write_fusions(url: str, fusions: Fusions, columns: Sequence[str], prompts_sha256: str) -> None:
-    """Writes both fusions; floats keep every bit. columns: classes, then background classes."""
-    sparc, duo, count = fusions.sparc, fusions.duo, fusions.classes
-    storage.write_json(
-        url,
-        {
-            "classes": list(columns[:count]),
-            "background": list(columns[count:]),
-            "prompts_sha256": prompts_sha256,
-            "method": asdict(sparc.method),
-            "images": sparc.moments.count,
-            "mean": sparc.moments.mean.tolist(),
-            "deviations": sparc.moments.deviations.tolist(),
-            "mentions": [indices.tolist() for indices in sparc.mentions],
-            "weights": [weights.tolist() for weights in sparc.weights],
-            "duo": {
-                "options": asdict(duo.options),
-                "centre": duo.views.centre.tolist(),
-                "sd": duo.views.sd.tolist(),
-                "weights": duo.weights.tolist(),
-            },
-            "notes": fusions.notes,
-        },
-    )
+from sparc_dist.core import (
+    Duo,
+    DuoOptions,
+    Fusion,
+    Fusions,
+    Method,
+    Moments,
+    Views,
+    method_options,
+)
+from sparc_dist.errors import UserError
 
 
 def read_fusion(url: str) -> Fusion:
@@ -44,17 +26,26 @@ def read_fusion(url: str) -> Fusion:
 
 
 def read_fusions(url: str) -> Fusions:
-    """Reads both fusions."""
+    """Reads both fusions; raises UserError where there is only SPARC's."""
     stored = storage.read_json(url)
+    if "duo" not in stored:
+        raise UserError(
+            f"{url} was written by an older version, without duo; delete metrics.json beside it "
+            "and start the run again: it keeps the scores and computes the rest."
+        )
     sparc, duo = _sparc(stored), stored["duo"]
     views = Views(sparc.mentions, np.array(duo["centre"]), np.array(duo["sd"]))
-    fitted = Duo(DuoOptions(**duo["options"]), views, np.array(duo["weights"]), stored["notes"])
+    fitted = Duo(_options(stored), views, np.array(duo["weights"]), stored["notes"])
     return Fusions(sparc, fitted, len(stored["classes"]))
+
+
+def _options(stored: dict[str, Any]) -> DuoOptions:
+    return DuoOptions(**stored["duo"]["options"]) if "duo" in stored else DuoOptions()
 
 
 def _sparc(stored: dict[str, Any]) -> Fusion:
     return Fusion(
-        Method(**stored["method"]),
+        Method(**{**method_options(stored["method"]), "duo": _options(stored)}),
         [np.array(indices, dtype=np.int64) for indices in stored["mentions"]],
         Moments(stored["images"], np.array(stored["mean"]), np.array(stored["deviations"])),
         [np.array(weights) for weights in stored["weights"]],

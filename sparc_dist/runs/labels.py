@@ -3,10 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from sparc_dist import storage
+from sparc_dist.core import Moments, Scores
+from sparc_dist.runs.labeler_file import FittedLabeler
+from sparc_dist.runs.layout import UnitLayout
+from sparc_dist.runs.markers import Marker
+from sparc_dist.runs.shards import final_table
+
+
+def write_labels(
+    unit: UnitLayout,
+    shard: int,
+    ids: Sequence[str],
+    classes: Sequence[str],
+    judged: tuple[NDArray[np.floating], NDArray[np.bool_]],
+) -> str:
+    """Writes both tables of a shard; returns their hashes. judged: probability and present."""
+    tables = {
+        unit.labels(shard): long_table(ids, classes, *judged),
+        unit.wide_labels(shard): wide_table(ids, classes, *judged),
+    }
+    return " ".join(storage.write_table(url, table) for url, table in tables.items())
+
+
+def write_labelled(
+    unit: UnitLayout, marker: Marker, ids: Sequence[str], labeler: FittedLabeler, scores: Scores
+) -> Marker:
+    """Writes the final scores and labels of a shard by a labeler; returns its marker with them."""
+    final, classes = labeler.fusions.final(scores), labeler.names.classes
+    table = final_table(pa.array(ids, pa.string()), final, labeler.names)
+    hashes = {
+        "final": storage.write_table(unit.final(marker.shard), table),
+        "labels": write_labels(unit, marker.shard, ids, classes, labeler.judge(final)),
+    }
+    moments = Moments.of(labeler.fusions.sparc.debias_singletons(scores))
+    debiased = [moments.mean.tolist(), moments.deviations.tolist()]
+    sha256 = {**marker.sha256, **hashes}
+    return replace(marker, images=len(ids), sha256=sha256, debiased=debiased)
 
 
 def long_table(

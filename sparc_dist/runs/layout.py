@@ -70,13 +70,19 @@ class UnitLayout:
         """The URL of the decision rules of all classes."""
         return join(self.root, "decisions.json")
 
+    @property
+    def gallery(self) -> str:
+        """The URL of what a report shows of each class: which images, counts of scores."""
+        return join(self.root, "gallery.npz")
+
     def files(self, shards: int) -> Iterator[str]:
         """Yields the URLs of a unit with ``shards`` shards, except markers and metrics."""
         for shard in range(shards):
             yield from (self.scores(shard), self.errors(shard), self.final(shard))
             yield from (self.labels(shard), self.wide_labels(shard))
         yield from (self.state(stage, group) for stage in STAGES for group in range(MOST_GROUPS))
-        yield from (self.texts, self.fusion, self.decisions)
+        yield from (self.texts, self.labeler, self.fusion, self.decisions)
+        yield self.gallery
 
     def state(self, stage: str, group: int) -> str:
         """Returns the URL of the state of a pass for a group of shards, used to resume."""
@@ -88,9 +94,22 @@ class UnitLayout:
         return join(self.root, "texts.parquet")
 
     @property
+    def labeler(self) -> str:
+        """The fitted labeler: all that is needed to label a new image, except CLIP's weights."""
+        return join(self.root, "labeler.safetensors")
+
+    @property
     def fusion(self) -> str:
-        """The statistics and weights needed to score a new image."""
+        """The statistics and weights of a unit of version 0.1, which has no labeler."""
         return join(self.root, "fusion.json")
+
+    @property
+    def answers(self) -> str:
+        """The answers of people, as a review in `sparc-dist view` writes them.
+
+        Not one of ``files``: a run that starts over deletes results, not the work of people.
+        """
+        return join(self.root, "answers.csv")
 
     @property
     def metrics(self) -> str:
@@ -152,12 +171,20 @@ class RunLayout:
 
     @property
     def report_marker(self) -> str:
-        """The marker, written last, with the hash of the metrics that the report shows."""
+        """The marker: the names of the report's files, and last the hash of what they show."""
         return join(self.report, "report.json")
 
     def figure(self, dataset: str, backbone: str) -> str:
         """Returns the URL of the example pictures of a unit."""
         return join(self.report, "figures", f"{dataset}-{backbone}.png")
+
+    def thumbnail(self, dataset: str, key: str) -> str:
+        """Returns the URL of a small copy of an image of a data set."""
+        return join(self.report, "thumbnails", dataset, f"{key}.jpg")
+
+    def thumbnails(self, dataset: str) -> str:
+        """Returns the URL of the list of a data set's thumbnails: by key, why there is none."""
+        return join(self.report, "thumbnails", dataset, "index.json")
 
     def experiment(self, name: str, ending: str) -> str:
         """Returns the URL of a file of an experiment."""
@@ -174,11 +201,14 @@ class RunLayout:
             yield from (self.experiment(name, ending) for ending in EXPERIMENT_FILES)
         yield self.experiments_index
 
-    def report_files(self, datasets: Sequence[str], backbones: Sequence[str]) -> Iterator[str]:
-        """Yields all files of a report, its marker first."""
-        yield self.report_marker
-        yield from (join(self.report, name) for name in ("index.html", "tables.md", "tables.csv"))
+    def report_files(
+        self, datasets: Sequence[str], backbones: Sequence[str], written: Iterable[str] = ()
+    ) -> Iterator[str]:
+        """Yields all files of a report, its marker last; ``written``: those that it names."""
+        names = {"index.html", "tables.md", "tables.csv", *written}
+        yield from (join(self.report, name) for name in names)
         yield from (self.figure(name, backbone) for name in datasets for backbone in backbones)
+        yield self.report_marker
 
     def dataset(self, name: str) -> DatasetLayout:
         """Returns the layout of one of the run's data sets."""

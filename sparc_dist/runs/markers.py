@@ -12,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from sparc_dist import storage
+from sparc_dist.core import Moments
 from sparc_dist.runs.layout import UnitLayout
 
 READERS = 32
@@ -33,8 +36,10 @@ class Marker:
     """A scored shard.
 
     reasons: the number of errors of each kind. sha256: of its files "scores" and "errors".
-    retries: the number of repeated requests to the store. seconds: per step. precision: only of
-    the first shard, how far scores in less than float32 differ from float32.
+    retries: the number of repeated requests to the store. seconds: per step. input: the images
+    that the model takes. precision: only of the first shard, how far scores in less than float32
+    differ from float32. debiased: mean and deviations of the debiased singleton scores, where
+    a labeler was applied.
     """
 
     shard: int
@@ -45,7 +50,9 @@ class Marker:
     scoring: Provenance
     retries: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    input: dict[str, Any] | None = None
     precision: dict[str, Any] | None = None
+    debiased: list[list[float]] | None = None
 
     def write(self, unit: UnitLayout) -> None:
         """Writes the marker: the shard is done."""
@@ -67,7 +74,8 @@ class Marker:
 class MarkerSummary:
     """The sum of a unit's markers.
 
-    images: per shard, 0 for a missing one. key: a hash of the hashes of all scores.
+    images: per shard, 0 for a missing one. key: a hash of the hashes of all scores. debiased: the
+    moments of the debiased singleton scores of images that a labeler was applied to.
     """
 
     images: list[int] = field(default_factory=list)
@@ -76,7 +84,9 @@ class MarkerSummary:
     reasons: Counter[str] = field(default_factory=Counter)
     retries: int = 0
     scorings: set[Provenance] = field(default_factory=set)
+    input: dict[str, Any] | None = None
     precision: dict[str, Any] | None = None
+    debiased: Moments | None = None
     key: str = ""
 
     @classmethod
@@ -92,8 +102,12 @@ class MarkerSummary:
             summary.reasons.update(marker.reasons)
             summary.retries += marker.retries
             summary.scorings.add(marker.scoring)
+            summary.input = summary.input or marker.input
             summary.precision = summary.precision or marker.precision
-            digest.update(marker.sha256["scores"].encode())
+            if marker.debiased is not None:
+                new = Moments(marker.images, *map(np.array, marker.debiased))
+                summary.debiased = new if summary.debiased is None else summary.debiased + new
+            digest.update(marker.sha256.get("scores", "").encode())
         summary.key = digest.hexdigest()
         return summary
 

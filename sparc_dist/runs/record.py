@@ -7,18 +7,21 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 from sparc_dist import __version__, storage
 from sparc_dist.config import Config, DatasetConfig
+from sparc_dist.core import DuoOptions, Method, method_options
 from sparc_dist.errors import UserError
 from sparc_dist.runs.changes import config_changes, input_changes
 from sparc_dist.runs.layout import DatasetLayout, RunLayout
 from sparc_dist.runs.markers import MarkerSummary
+from sparc_dist.runs.results import possible_units
 from sparc_dist.storage import without_secrets
 
 log = logging.getLogger(__name__)
@@ -30,36 +33,47 @@ FORMAT = 1
 
 Record = dict[str, Any]
 #: Returns what became of a data set's images since a time, in words.
-Compare = Callable[[DatasetConfig, DatasetLayout, str], str]
+Compare = Callable[[DatasetConfig, DatasetLayout, str], str | None]
 
 
 #: Keys that version 0.1 lacks, and the values with which its runs are resumed as they were.
 ADDED: dict[str, tuple[Any, ...]] = {
     "background": ("auto", "none"),
     "ensemble": ("simple", "openai"),
+    "features": ("global",),
+    "jpeg_scaling": (True, False),  # it is off: see resumed
+    "labeler": (None,),
+    "local_scale": (100, 100.0),
     "pairs_per_class": ("auto", "all"),
     "primary": ("auto", "sparc"),
-    "shrinkage": (100, 100.0),
 }
 
 
 def claim(
-    layout: RunLayout, config: Config, overwrite: bool = False, compare: Compare | None = None
+    layout: RunLayout,
+    config: Config,
+    overwrite: bool = False,
+    compare: Compare | None = None,
+    grows: bool = False,
 ) -> Record:
     """Writes run.json before anything else, or returns that of the same run to resume.
 
-    compare: says what changed in a table of images.
+    compare: says what changed in a table of images. grows: whether such a table may have changed.
     """
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
     if overwrite:
         storage.check_access(layout.root)
         discard(layout, _read(layout) or identity)
     record = None if overwrite else _read_undamaged(layout)
+    if record is not None and grows:
+        tables = {str(dataset.images) for dataset in config.datasets}
+        now = {url: sha for url, sha in identity["inputs"].items() if url in tables}
+        record["inputs"] |= {url: sha for url, sha in now.items() if url in record["inputs"]}
     if record is not None:
         if not _different(record, identity):
             return record
         if _has_scores(layout, record):
-            known = {**identity, "config": _known(record["config"], identity["config"])}
+            known = {**identity, "config": _known(_completed(record), identity["config"])}
             different = _different(record, known)
             if not different:
                 return record
@@ -83,9 +97,18 @@ def claim(
 
 def _different(record: Record, identity: Record) -> list[str]:
     return [
-        *config_changes(record["config"], identity["config"]),
+        *config_changes(_completed(record), identity["config"]),
         *input_changes(record["inputs"], identity["inputs"]),
     ]
+
+
+def _completed(record: Record) -> dict[str, Any]:
+    """Returns a run's config with those parts of its method that its version had no names for."""
+    config = record["config"]
+    method = method_options(config.get("method") or {})
+    duo = {**asdict(DuoOptions()), **method.get("duo", {})}
+    added = {"rival": Method().rival, "fusions": list(Method().fusions)}
+    return {**config, "method": {**added, **method, "duo": duo}}
 
 
 def _compared(
@@ -112,6 +135,16 @@ def _known(old: Any, new: Any) -> Any:
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [_known(*pair) for pair in zip(old, new, strict=True)]
     return new
+
+
+def resumed(config: Config, record: Record) -> Config:
+    """Returns a config as its run began: versions without jpeg_scaling decoded JPEGs in full."""
+    return config.model_copy(update={"jpeg_scaling": is_scaled(record["config"])})
+
+
+def is_scaled(stored: Mapping[str, Any]) -> bool:
+    """Whether a run with this stored config decodes large JPEGs at a smaller scale."""
+    return bool(stored.get("jpeg_scaling", False))
 
 
 def read_record(layout: RunLayout) -> Record:
@@ -184,6 +217,8 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
         prompts = dataset.prompts
         named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
         urls += [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
+    if config.labeler is not None:
+        urls.append(config.labeler)
     return {url: storage.sha256(url) for url in sorted(set(urls))}
 
 
@@ -228,7 +263,7 @@ def discard(layout: RunLayout, record: Record) -> None:
         for name in names:
             data = layout.dataset(name)
             facts = storage.read_json_if_exists(data.marker) or {"shards": 0}
-            units = [data.unit(backbone) for backbone in backbones]
+            units = [data.unit(name) for name in possible_units(backbones)]
             shards = range(facts["shards"])
             markers = [unit.marker(shard) for unit in units for shard in shards]
             for urls in (
@@ -239,11 +274,19 @@ def discard(layout: RunLayout, record: Record) -> None:
                 [data.marker],
             ):
                 list(workers.map(storage.delete, urls))
-        list(workers.map(storage.delete, layout.report_files(names, backbones)))
-        storage.delete(layout.labels_csv)
-        files = layout.experiment_files(_experiments(layout))
+        *files, marker = layout.report_files(names, possible_units(backbones), report_names(layout))
         list(workers.map(storage.delete, files))
+        storage.delete(marker)  # after the files that only it names
+        storage.delete(layout.labels_csv)
+        list(workers.map(storage.delete, layout.experiment_files(_experiments(layout))))
     storage.delete(layout.run)
+
+
+def report_names(layout: RunLayout) -> list[str]:
+    """Returns the files that the marker of a report names, relative to ``report/``."""
+    found = storage.read_json_if_exists(layout.report_marker)
+    names = found.get("files", []) if isinstance(found, dict) else []
+    return [name for name in names if ".." not in name.split("/")]  # nothing outside is deleted
 
 
 def _experiments(layout: RunLayout) -> list[str]:

@@ -7,7 +7,7 @@ without any knowledge restores it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -17,21 +17,24 @@ from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.core import (
-    DECIDING,
     Agreement,
     Answers,
+    DecidedStatistics,
     Decision,
     Floats,
+    GalleryStatistics,
     Knowledge,
+    LabelStatistics,
     decide,
-    top,
 )
 from sparc_dist.core.answers import UNKNOWN
 from sparc_dist.errors import UserError
 from sparc_dist.runs.decisions_file import write_decisions
 from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.ensemble_file import write_any_labeler
 from sparc_dist.runs.finished_unit import FinishedUnit
-from sparc_dist.runs.labels import long_table, wide_table
+from sparc_dist.runs.gallery_file import write_gallery
+from sparc_dist.runs.labels import write_labels
 
 #: Yes or no by the id of an image and the index of a class.
 GivenAnswers = Mapping[str, Mapping[int, bool]]
@@ -50,12 +53,7 @@ class Rule:
         self, decision: Decision, scores: tuple[NDArray[np.floating], NDArray[np.floating]]
     ) -> tuple[Floats, NDArray[np.bool_]]:
         """Returns the probability of each class and whether it is present, both (n, N)."""
-        probability, present = decision.judge(*scores)
-        if self.top is not None:
-            varying = np.array([status != "constant" for status in decision.status])
-            own = scores[1][:, : len(varying)]
-            present = top(np.where(varying, own, -np.inf), self.top) & varying
-        return probability, present
+        return decision.judge(*scores, self.top)
 
     def to_json(self, unit: FinishedUnit) -> dict[str, Any]:
         """Returns what decisions.json keeps of it; nothing for the label-free fit."""
@@ -84,23 +82,33 @@ class Refit:
 
 
 def refit(unit: FinishedUnit, rule: Rule) -> Refit:
-    """Fits the decisions of both methods; writes decisions.json, labels and metrics."""
+    """Fits the decisions of each fusion; writes decisions.json, labels and metrics."""
     answers, unknown = _found(unit, rule.answers)
-    decisions = {name: _decision(unit, name, rule, answers.get(name)) for name in DECIDING}
+    fusions = unit.states[0].moments
+    decisions = {name: _decision(unit, name, rule, answers.get(name)) for name in fusions}
     # Metrics mark a finished unit and are written last: if this is interrupted, the next start of
     # the run finds an unfinished unit and writes the label-free decisions again.
     storage.delete(unit.unit.metrics)
     agreement = _write_labels(unit, rule, decisions)
     told = rule.to_json(unit)
     write_decisions(unit.unit.decisions, decisions, unit.classes, unit.primary, told)
+    labeler = replace(unit.labeler(), decisions=decisions, rule=told)
+    write_any_labeler(unit.unit.labeler, labeler)
     before = unit.metrics[unit.primary].get("decisions")
     doubts = doubts_of(decisions[unit.primary].status, unit.classes)
-    metrics = unit.metrics | {"doubts": doubts}
+    # With the gallery's hash, a report that shows other decisions is written again.
+    shown = storage.sha256(unit.unit.gallery)
+    metrics = unit.metrics | {"doubts": doubts, "gallery_sha256": shown}
     if metrics["labelled"]:
-        metrics |= {name: _updated(metrics[name], agreement[name]) for name in DECIDING}
+        metrics |= {name: _updated(metrics[name], agreement[name]) for name in fusions}
     storage.write_json(unit.unit.metrics, metrics)
     after = metrics[unit.primary].get("decisions")
     return Refit(decisions[unit.primary], before, after, unknown)
+
+
+def label_free(unit: FinishedUnit) -> Decision:
+    """Returns the rule of the method that decides, without any knowledge; writes nothing."""
+    return _decision(unit, unit.primary, Rule(), None)
 
 
 def _decision(unit: FinishedUnit, name: str, rule: Rule, answers: Answers | None) -> Decision:
@@ -114,7 +122,7 @@ def _decision(unit: FinishedUnit, name: str, rule: Rule, answers: Answers | None
 def _found(unit: FinishedUnit, given: GivenAnswers) -> tuple[dict[str, Answers], list[str]]:
     """Returns the answers for each method, and the images that have no scores."""
     missing = dict.fromkeys(given)
-    parts: dict[str, list[Answers]] = {name: [] for name in DECIDING}
+    parts: dict[str, list[Answers]] = {name: [] for name in unit.states[0].moments}
     for shard in range(len(unit.sizes)) if given else ():
         if given.keys().isdisjoint(unit.ids(shard)):
             continue
@@ -125,9 +133,9 @@ def _found(unit: FinishedUnit, given: GivenAnswers) -> tuple[dict[str, Answers],
             for index, answer in given[ids[image]].items():
                 table[row, index] = answer
             missing.pop(ids[image], None)
-        for name in DECIDING:
+        for name, own in parts.items():
             total, after = final.columns(name)
-            parts[name].append(Answers.of(total[rows], after[rows], table))
+            own.append(Answers.of(total[rows], after[rows], table))
     if given and len(missing) == len(given):
         raise UserError(
             f"--answers: none of its {len(given)} images is in the run; `image_id` must "
@@ -138,22 +146,29 @@ def _found(unit: FinishedUnit, given: GivenAnswers) -> tuple[dict[str, Answers],
 
 def _write_labels(
     unit: FinishedUnit, rule: Rule, decisions: Mapping[str, Decision]
-) -> dict[str, Agreement]:
-    """Writes the labels of all shards; returns how well both methods agree with known labels."""
-    found: dict[str, Agreement] = {}
-    for shard in range(len(unit.sizes)):
-        ids, final = unit.final(shard)
-        judged = rule.judge(decisions[unit.primary], final.columns(unit.primary))
-        wide = wide_table(ids, unit.classes, *judged)
-        storage.write_table(unit.unit.wide_labels(shard), wide)
-        long = long_table(ids, unit.classes, *judged)
-        storage.write_table(unit.unit.labels(shard), long)
-        labelled, labels = unit.reader.labels(shard, ids)
-        for name, decision in decisions.items():
-            judged = rule.judge(decision, final[labelled].columns(name))
-            part = Agreement.of(*judged, labels[labelled])
-            found[name] = found[name] + part if name in found else part
-    return found
+) -> Mapping[str, Agreement]:
+    """Writes all labels and the gallery; returns how well both methods agree with known labels."""
+    shards = range(len(unit.sizes))
+    labels, gallery = reduce(add, (_write_shard(unit, rule, decisions, i) for i in shards)).parts
+    write_gallery(unit.unit, gallery)
+    agreement: Mapping[str, Agreement] = labels.agreement
+    return agreement
+
+
+def _write_shard(
+    unit: FinishedUnit, rule: Rule, decisions: Mapping[str, Decision], shard: int
+) -> DecidedStatistics:
+    """Writes the labels of a shard; returns its state."""
+    ids, final = unit.final(shard)
+    scores, decision = final.columns(unit.primary), decisions[unit.primary]
+    judged = rule.judge(decision, scores)
+    write_labels(unit.unit, shard, ids, unit.classes, judged)
+    labelled, labels = truth = unit.reader.labels(shard, ids)
+    known = final[labelled]
+    found = {name: rule.judge(own, known.columns(name)) for name, own in decisions.items()}
+    agreement = LabelStatistics.judged(found, labels[labelled])
+    shown = GalleryStatistics.of(shard, ids, decision.standardise(*scores), judged[1], truth)
+    return DecidedStatistics((agreement, shown))
 
 
 def _updated(metrics: dict[str, Any], agreement: Agreement) -> dict[str, Any]:

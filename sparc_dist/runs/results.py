@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
 from sparc_dist import storage
-from sparc_dist.config import BackboneConfig
+from sparc_dist.config import ENSEMBLE, BackboneConfig
 from sparc_dist.runs.doubts import sentences
 from sparc_dist.runs.layout import RunLayout
 
@@ -18,6 +18,9 @@ from sparc_dist.runs.layout import RunLayout
 UnitKey = tuple[str, str]
 #: Which part of a run to do: score the images, reduce the scores, or both.
 Phase = Literal["all", "score", "reduce"]
+#: How a run follows its images. ``label``: its labeler labels new ones; ``refit``: all are fitted
+#: again; both without removed ones. ``extend``: new ones are added, and all are fitted again.
+Growing = Literal["label", "refit", "extend"]
 #: For each data set, the backbones whose units are not finished.
 Pending = dict[str, list[BackboneConfig]]
 
@@ -26,12 +29,39 @@ TITLES = {"zsclip": "ZSCLIP", "debiased": "debiased", "sparc": "SPARC", "duo": "
 NO_LABELS = "There are no labels, so there is no mAP; the scores are in `final/`."
 
 
+def error_limits(record: dict[str, Any]) -> dict[UnitKey, float]:
+    """Returns the max_error_share of units with unreadable images; ``record`` is a run.json."""
+    return {
+        (unit["dataset"], unit["backbone"]): unit["max_error_share"]
+        for unit in record.get("units", [])
+        if "max_error_share" in unit
+    }
+
+
+def possible_units(backbones: Sequence[str]) -> list[str]:
+    """Returns the names of the units that a data set can have; one backbone has no ensemble."""
+    several = len(backbones) > 1 and ENSEMBLE not in backbones  # a name that is taken today
+    return [*backbones, *([ENSEMBLE] if several else [])]
+
+
+def existing_units(
+    layout: RunLayout, datasets: Sequence[str], backbones: Sequence[str]
+) -> list[str]:
+    """Returns the backbones of a run, and ``ensemble`` if any of its data sets has one."""
+    ensembles = (layout.dataset(name).unit(ENSEMBLE).metrics for name in datasets)
+    *_, last = possible_units(backbones)
+    if last != ENSEMBLE or any(storage.read_if_exists(url) is not None for url in ensembles):
+        return possible_units(backbones)
+    return list(backbones)
+
+
 @dataclass
 class Results:
     """The metrics of the finished units, and why others failed.
 
     notes: for each data set, what its preparation left out. nothing_to_do: whether all units were
     finished before the run started. changes: for each data set, what became of its images since.
+    limits: the max_error_share of units with unreadable images; older runs do not record it.
     """
 
     layout: RunLayout
@@ -42,6 +72,7 @@ class Results:
     notes: dict[str, list[str]] = field(default_factory=dict)
     nothing_to_do: bool = False
     changes: dict[str, str] = field(default_factory=dict)
+    limits: dict[UnitKey, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, layout: RunLayout, record: dict[str, Any]) -> Results:
@@ -54,18 +85,19 @@ class Results:
         for name in results.datasets:
             if prepared := storage.read_json_if_exists(layout.dataset(name).marker):
                 results.notes[name] = prepared["notes"]
-        for key in product(results.datasets, results.backbones):
+        for key in product(results.datasets, possible_units(results.backbones)):
             if done := storage.read_json_if_exists(layout.dataset(key[0]).unit(key[1]).metrics):
                 results.metrics[key] = done
         for unit in record.get("units", []):
             if unit["status"] == "failed":
                 results.failures[unit["dataset"], unit["backbone"]] = unit["error"]
+        results.limits = error_limits(record)
         return results
 
     @property
     def sha256(self) -> str:
         """The hash of everything that a report shows."""
-        outcomes = [*self.metrics.items(), *self.failures.items()]
+        outcomes = [*self.metrics.items(), *self.failures.items(), *self.limits.items()]
         units = [[*key, outcome] for key, outcome in outcomes]
         parts = [self.datasets, self.backbones, units, self.notes]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -75,6 +107,17 @@ class Results:
         metrics = self.metrics.get((dataset, backbone))
         found: float | None = metrics.get(method, {}).get("mAP") if metrics else None
         return found
+
+    @property
+    def units(self) -> list[str]:
+        """The backbones, and ``ensemble`` if any data set has one."""
+        made = any(name == ENSEMBLE for _, name in (*self.metrics, *self.failures))
+        return possible_units(self.backbones) if made else list(self.backbones)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the main table: backbones, their average, the ensemble if there is one."""
+        return [*self.backbones, "average", *self.units[len(self.backbones) :]]
 
     def average(self, dataset: str, method: str) -> float | None:
         """Returns the mean over the backbones that have a mAP."""
@@ -89,11 +132,12 @@ class Results:
         return [name for name in TITLES if not found or any(name in one for one in found)]
 
     def rows(self) -> Iterator[tuple[str, str, list[float | None]]]:
-        """Yields (data set, method, mAP of each backbone and then their average)."""
+        """Yields (data set, method, mAP of each of ``columns``)."""
         for dataset in self.datasets:
             for method in self.methods:
-                values = [self.mean_ap(dataset, name, method) for name in self.backbones]
-                yield dataset, method, [*values, self.average(dataset, method)]
+                values = {name: self.mean_ap(dataset, name, method) for name in self.units}
+                values["average"] = self.average(dataset, method)
+                yield dataset, method, [values[name] for name in self.columns]
 
     def warnings(self) -> Iterator[str]:
         """Yields where the method that decides ranks worse than plain CLIP."""
@@ -123,7 +167,7 @@ class Results:
             if errors["images"]:
                 reasons = "; ".join(f"{n} × {why}" for why, n in errors["reasons"].items())
                 yield f"{unit}: {errors['images']} of {total} images could not be read: {reasons}."
-            empty = [name for name, ap in metrics["sparc"]["AP"].items() if ap is None]
+            empty = [name for name, ap in metrics["zsclip"]["AP"].items() if ap is None]
             if empty:
                 yield f"{unit}: no image contains {', '.join(empty)}."
             if check := metrics.get("precision"):

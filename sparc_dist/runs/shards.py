@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core import METHODS, FinalScores, Scores
+from sparc_dist.core import DECIDING, METHODS, FinalScores, Scores
 from sparc_dist.errors import UserError
 from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 from sparc_dist.runs.markers import Marker, Provenance
@@ -78,22 +78,30 @@ def scores_table(
 
 
 def write_shard(
-    unit: UnitLayout, shard: int, table: pa.Table, errors: Sequence[dict[str, str]], by: Provenance
+    unit: UnitLayout,
+    shard: int,
+    table: pa.Table | None,
+    errors: Sequence[dict[str, str]],
+    by: Provenance,
 ) -> Marker:
-    """Writes a shard's scores and errors; returns its marker, which is still to be written."""
+    """Writes a shard's scores and errors; returns its marker, which is still to be written.
+
+    table: None if the scores are not kept; the marker then counts no images
+    """
     # Even an empty table is written: it replaces one from an earlier, unfinished attempt.
     error_table = pa.Table.from_pylist(list(errors), schema=ERRORS)
-    hashes = {
-        "scores": storage.write_table(unit.scores(shard), table),
-        "errors": storage.write_table(unit.errors(shard), error_table),
-    }
+    hashes = {"errors": storage.write_table(unit.errors(shard), error_table)}
+    if table is not None:
+        hashes["scores"] = storage.write_table(unit.scores(shard), table)
     reasons = dict(Counter(error_kind(error["error"]) for error in errors))
-    return Marker(shard, len(table), len(errors), reasons, hashes, by)
+    return Marker(shard, 0 if table is None else len(table), len(errors), reasons, hashes, by)
 
 
 def final_table(ids: pa.ChunkedArray, final: FinalScores, names: ClassNames) -> pa.Table:
     """Returns a shard's final scores, one row per image."""
-    lists = {field.name: list_column(getattr(final, field.name)) for field in fields(final)}
+    absent = {*DECIDING} - {*final.fusions}  # whose columns begin with their names
+    names_of = [f.name for f in fields(final) if f.name.partition("_")[0] not in absent]
+    lists = {name: list_column(getattr(final, name)) for name in names_of}
     return pa.table({"image_id": ids, **lists}, metadata=names.metadata())
 
 
@@ -127,12 +135,17 @@ class UnitShards:
     def _read_scores(self, shard: int, columns: list[str] | None = None) -> pa.Table:
         marker = Marker.read(self.unit, shard)
         content = storage.read_if_exists(self.unit.scores(shard))
-        if marker is None or not _has_hash(content, marker.sha256["scores"]):
+        if marker is None or not has_hash(content, marker.sha256["scores"]):
             raise DamagedScores(
                 f"{self.unit.scores(shard)} is missing or damaged; start the run again to score "
                 "its images again."
             )
         return pq.read_table(io.BytesIO(content or b""), columns=columns)
+
+    def has_scores(self, shard: int) -> bool:
+        """Whether a shard's scores were kept."""
+        marker = Marker.read(self.unit, shard)
+        return marker is not None and "scores" in marker.sha256
 
     def damaged(self, shard: int) -> bool:
         """Whether a shard's scores differ from those that were written."""
@@ -144,31 +157,36 @@ class UnitShards:
 
     def has_final(self, shard: int, sha256: str) -> bool:
         """Whether a shard's final scores are stored as they were written."""
-        return _has_hash(storage.read_if_exists(self.unit.final(shard)), sha256)
+        return has_hash(storage.read_if_exists(self.unit.final(shard)), sha256)
 
     def has_labels(self, shard: int, sha256: str) -> bool:
         """Whether a shard's labels are stored as they were written. sha256: of both tables."""
         tables = (self.unit.labels(shard), self.unit.wide_labels(shard))
         return all(
-            _has_hash(storage.read_if_exists(url), part)
+            has_hash(storage.read_if_exists(url), part)
             for url, part in zip(tables, sha256.split(), strict=False)
         )
 
-    def final(self, shard: int, sha256: str) -> tuple[list[str], FinalScores]:
-        """Returns a shard's image ids and final scores."""
+    def final(self, shard: int, sha256: str | None = None) -> tuple[list[str], FinalScores]:
+        """Returns a shard's image ids and final scores, compared with their hash if given."""
         content = storage.read_if_exists(self.unit.final(shard))
-        if not _has_hash(content, sha256):
+        if content is None or (sha256 is not None and not has_hash(content, sha256)):
             raise UserError(
                 f"{self.unit.final(shard)} is missing or damaged; run the same command again to "
                 "compute it again."
             )
-        table = pq.read_table(io.BytesIO(content or b""))
+        table = pq.read_table(io.BytesIO(content))
         widths = {
             **dict.fromkeys(METHODS, self.classes),
             "sparc_background": self.background,
             "duo_total": self.classes + self.background,
         }
-        parts = {name: matrix(table[name], width) for name, width in widths.items()}
+        parts = {
+            name: matrix(table[name], width)
+            if name in table.column_names
+            else np.empty((len(table), 0), np.float32)
+            for name, width in widths.items()
+        }
         return table["image_id"].to_pylist(), FinalScores(**parts)
 
     def labels(self, shard: int, ids: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -182,5 +200,6 @@ class UnitShards:
         return labelled, present
 
 
-def _has_hash(content: bytes | None, sha256: str) -> bool:
+def has_hash(content: bytes | None, sha256: str) -> bool:
+    """Whether a file exists and has the content that was hashed."""
     return content is not None and hashlib.sha256(content).hexdigest() == sha256

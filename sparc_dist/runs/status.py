@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from itertools import product
 
 from sparc_dist import storage
+from sparc_dist.config import ENSEMBLE
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import READERS, MarkerSummary
 from sparc_dist.runs.record import read_record
-from sparc_dist.runs.results import TITLES, Results
+from sparc_dist.runs.results import TITLES, Results, possible_units
 from sparc_dist.runs.tables import aligned, shown
 
+#: The passes of an ensemble: the first averages final scores.
+AVERAGED = STAGES[2:]
 HEADER = ("data set", "backbone", "scored", "images", "errors", "shards", "stage")
 
 
@@ -52,8 +55,16 @@ def status(root: str) -> list[UnitStatus]:
     datasets = {name: _Dataset.read(layout.dataset(name)) for name in results.datasets}
     return [
         _unit(datasets[name], (name, backbone), results)
-        for name, backbone in product(results.datasets, results.backbones)
+        for name, backbone in product(results.datasets, possible_units(results.backbones))
+        if backbone != ENSEMBLE or _has_ensemble(datasets[name], name, results)
     ]
+
+
+def _has_ensemble(data: _Dataset, name: str, results: Results) -> bool:
+    """Whether the ensemble of a data set was made or begun; the run may be told to make none."""
+    if (name, ENSEMBLE) in {**results.metrics, **results.failures}:
+        return True
+    return bool(data.images) and _exists(data.layout.unit(ENSEMBLE).state(AVERAGED[0], 0))
 
 
 def to_text(units: Sequence[UnitStatus]) -> str:
@@ -105,10 +116,10 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
         scored, errors, missing = metrics["images"], metrics["errors"]["images"], 0
         stage = failed or _done(results, key)
     else:
-        unit = data.layout.unit(key[1])
-        markers = MarkerSummary.of(unit, data.shards)
+        unit, made = data.layout.unit(key[1]), key[1] == ENSEMBLE
+        markers = MarkerSummary.of(unit, 0 if made else data.shards)
         scored, errors, missing = sum(markers.images), markers.errors, len(markers.missing)
-        stage = failed or _stage(unit, data, missing)
+        stage = failed or _stage(unit, data, missing, AVERAGED if made else STAGES)
     return UnitStatus(
         *key,
         stage,
@@ -124,13 +135,13 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
 
 def _done(results: Results, key: tuple[str, str]) -> str:
     found = {TITLES[method]: results.mean_ap(*key, method) for method in ("zsclip", "sparc", "duo")}
-    if found["SPARC"] is None:
+    if found["ZSCLIP"] is None:
         return "done, without labels"
     values = [f"{shown(value)} {name}" for name, value in found.items() if value is not None]
     return f"done, mAP {', '.join(values)}"
 
 
-def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
+def _stage(unit: UnitLayout, data: _Dataset, missing: int, passes: Sequence[str]) -> str:
     """Returns the stage of a unit that is not done: the first one that is not complete."""
     if missing and missing < data.shards:
         return "scoring"
@@ -138,7 +149,7 @@ def _stage(unit: UnitLayout, data: _Dataset, missing: int) -> str:
         return "not begun" if storage.read_if_exists(unit.texts) is None else "texts embedded"
     groups = len(shard_groups(data.shards))
     with ThreadPoolExecutor(READERS) as readers:
-        for name in STAGES:
+        for name in passes:
             urls = [unit.state(name, group) for group in range(groups)]
             done = sum(readers.map(_exists, urls))
             if done < groups:

@@ -1,4 +1,4 @@
-"""A simulated run on Ray: draws scores shard by shard, then reduces them like any other run."""
+"""A simulated run: draws scores shard by shard, then reduces them like any other run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sparc_dist.errors import explain
 from sparc_dist.pipeline.executor import executor
 from sparc_dist.pipeline.passes import Passes, ShardGroup
 from sparc_dist.pipeline.prepare import Prepared, prepare
+from sparc_dist.pipeline.small import is_small
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Provenance, Results, RunLayout, UnitShards
 from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
-from sparc_dist.simulation.inputs import Settings
+from sparc_dist.simulation.inputs import Settings, seed_of
 from sparc_dist.simulation.model import ScoreModel
 from sparc_dist.storage import retries
 
@@ -28,25 +29,27 @@ log = logging.getLogger(__name__)
 def draw_and_reduce(config: Config, settings: Settings) -> Results:
     """Does what is missing of a simulated run that is claimed and has its input."""
     layout = RunLayout(config.output)
-    (dataset,), (backbone,) = config.datasets, config.backbones
-    with executor(config.resources):
+    (dataset,) = config.datasets
+    sizes = [settings.images] * settings.backbones
+    with executor(config.resources, is_small(config.resources, sizes)):
         try:
             _score(config, layout, settings)
         except Exception as error:
             log.debug("simulation failed", exc_info=error)
-            failed = {(dataset.name, backbone.name): explain(error)}
-            return Results(layout, [dataset.name], [backbone.name], failures=failed)
+            failed = {(dataset.name, name): explain(error) for name in settings.models}
+            return Results(layout, [dataset.name], settings.models, failures=failed)
         return run(config, phase="reduce")
 
 
 def _score(config: Config, layout: RunLayout, settings: Settings) -> None:
     """Draws the scores of all shards into storage, one task per group of shards."""
-    (dataset,), (backbone,) = config.datasets, config.backbones
+    (dataset,) = config.datasets
     limit = config.resources.no_progress_seconds
-    data = prepare(dataset, layout.dataset(dataset.name), (), config.shard_size, limit)
-    drawing = Drawing.from_prepared(data, backbone.name, settings)
-    stages = Stages(dataset.name, backbone.name)
-    Passes(data.sizes, limit).merged("scoring", stages, partial(_draw, drawing))
+    data = prepare(config, dataset, layout.dataset(dataset.name))
+    for name in settings.models:
+        drawing = Drawing.from_prepared(data, name, settings)
+        stages = Stages(dataset.name, name)
+        Passes(data.sizes, limit).merged("scoring", stages, partial(_draw, drawing))
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Drawing:
         mentioned = [prompt.class_ids for prompt in bank.compound]
         return cls(
             UnitShards(data.layout, data.layout.unit(backbone), count, len(mentioned)),
-            ScoreModel(settings.noise, settings.seed, count, mentioned),
+            ScoreModel(settings.noise, seed_of(settings.seed, backbone), count, mentioned),
             Provenance(settings.sha256, bank.sha256, data.images_sha256, "simulated"),
             bank.names,
         )

@@ -42,7 +42,7 @@ class Settings:
     """The settings of a simulation.
 
     classes: their number, or their names. labels: a table of labels whose co-occurrence is used; if
-    None, a built-in one.
+    None, a built-in one. backbones: so many models see the same labels, each with noise of its own.
     """
 
     images: int
@@ -51,9 +51,11 @@ class Settings:
     labels: str | None = None
     noise: Noise = field(default_factory=Noise)
     shard_size: int = 1024
+    backbones: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("images", 1), ("classes", 1), ("seed", 0), ("shard_size", 1)):
+        limits = {"images": 1, "classes": 1, "seed": 0, "shard_size": 1, "backbones": 1}
+        for name, least in limits.items():
             value = getattr(self, name)
             if isinstance(value, int) and value < least:
                 raise UserError(f"{name} is {value}; it must be at least {least}.")
@@ -74,6 +76,8 @@ class Settings:
         """Returns all that determines the labels and scores, with a table's hash for its path."""
         table = "built in" if self.labels is None else storage.sha256(self.labels)
         facts = asdict(self) | {"classes": self.names, "labels": table}
+        if self.backbones == 1:
+            del facts["backbones"]  # as simulations were before there could be more
         return facts | {"training_images": TRAINING_IMAGES}
 
     @property
@@ -81,16 +85,30 @@ class Settings:
         """A hash of all that determines the labels and scores."""
         return hashlib.sha256(json.dumps(self.facts(), sort_keys=True).encode()).hexdigest()
 
+    @property
+    def models(self) -> list[str]:
+        """The names of the simulated backbones."""
+        return [SIMULATED, *(f"{SIMULATED}-{number}" for number in range(2, self.backbones + 1))]
 
-def score_model(root: str, dataset: DatasetConfig) -> ScoreModel:
-    """Returns the model that drew a data set of the simulated run at ``root``, for other prompts.
+
+def seed_of(seed: int, backbone: str) -> int:
+    """Returns the seed of a backbone's scores: that of the labels for the first one."""
+    number = backbone.removeprefix(SIMULATED).removeprefix("-")
+    if not number:
+        return seed
+    return int(np.random.SeedSequence([seed, int(number)]).generate_state(1, np.uint64)[0])
+
+
+def score_model(root: str, dataset: DatasetConfig, backbone: str) -> ScoreModel:
+    """Returns the model that drew a unit of the simulated run at ``root``, for other prompts.
 
     The run may have been moved: the names of the inputs come from the config, the folder from
     ``root``.
     """
     key = str(dataset.images).rsplit("/", 1)[-1].removeprefix("images-").removesuffix(".parquet")
     facts = storage.read_json(storage.join(root, _input("settings", key)))
-    return ScoreModel(Noise(**facts["noise"]), facts["seed"], len(facts["classes"]), ())
+    seed = seed_of(facts["seed"], backbone)
+    return ScoreModel(Noise(**facts["noise"]), seed, len(facts["classes"]), ())
 
 
 def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
@@ -145,7 +163,7 @@ def _config(out: str, settings: Settings, images: str, labels: str) -> dict[str,
                 "prompts": {"source": "labels", "labels": labels},
             }
         ],
-        "backbones": [{"name": SIMULATED, "model": SIMULATED}],
+        "backbones": [{"name": name, "model": SIMULATED} for name in settings.models],
         "shard_size": settings.shard_size,
     }
 

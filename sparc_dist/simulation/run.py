@@ -15,9 +15,9 @@ def simulate(out: str, settings: Settings, overwrite: bool = False) -> Results:
     config = load_config(write_inputs(out, settings, overwrite))
     layout = RunLayout(config.output)
     claim(layout, config, overwrite)
-    (dataset,), (backbone,) = config.datasets, config.backbones
-    unit = layout.dataset(dataset.name).unit(backbone.name)
-    if storage.read_json_if_exists(unit.metrics) is not None:
+    (dataset,) = config.datasets
+    units = [layout.dataset(dataset.name).unit(name) for name in settings.models]
+    if all(storage.read_json_if_exists(unit.metrics) is not None for unit in units):
         return run(config, phase="reduce")
     # Ray takes seconds to import; a finished run should not wait for it.
     configure_ray()

@@ -36,6 +36,7 @@ from sparc_dist.storage.tables import (
     read_row_group,
     read_table,
     row_group_sizes,
+    row_groups,
     write_table,
 )
 from sparc_dist.storage.urls import (
@@ -80,6 +81,7 @@ __all__ = [
     "resolve",
     "retries",
     "row_group_sizes",
+    "row_groups",
     "sha256",
     "with_retries",
     "without_secrets",

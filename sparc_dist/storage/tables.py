@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,14 @@ def read_row_group(url: str, index: int, columns: Sequence[str]) -> pa.Table:
     with open_file(url) as file:
         parquet = pq.ParquetFile(file, metadata=_footer(url, _version(url)))
         return parquet.read_row_group(index, columns=columns)
+
+
+def row_groups(url: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the row groups of a Parquet file in order; opens it once and holds one at a time."""
+    with open_file(url) as file:
+        parquet = pq.ParquetFile(file, metadata=_footer(url, _version(url)))
+        for index in range(parquet.num_row_groups):
+            yield parquet.read_row_group(index, columns=columns)
 
 
 def row_group_sizes(url: str) -> list[int]:

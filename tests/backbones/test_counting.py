@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from sparc_dist.backbones import Cost, cost_of
 from sparc_dist.backbones.cost import _known_costs, cost_key
 from sparc_dist.backbones.counting import HUB_TEXT_TOWERS, count_cost
+from sparc_dist.backbones.patches import embed_with_patches
 from sparc_dist.config import OPENAI, TINY, BackboneConfig
 from sparc_dist.errors import UserError
 
@@ -59,9 +62,14 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-def cost(model: str, image_size: int | None = None) -> Cost:
+def backbone(model: str, image_size: int | None = None, features: str = "global") -> BackboneConfig:
     weights = None if model == TINY else "weights.pt"
-    return count_cost(BackboneConfig(name="b", model=model, weights=weights, image_size=image_size))
+    fields = {"name": "b", "model": model, "weights": weights, "image_size": image_size}
+    return BackboneConfig.model_validate({**fields, "features": features})
+
+
+def cost(model: str, image_size: int | None = None, features: str = "global") -> Cost:
+    return count_cost(backbone(model, image_size, features))
 
 
 @pytest.mark.parametrize("name", NINE)
@@ -76,20 +84,23 @@ def test_the_papers_nine(name: str) -> None:
 
 @pytest.mark.parametrize("key", _known_costs())
 def test_what_is_counted_is_what_the_package_holds(key: str) -> None:
-    model, _, size = key.partition("@")
-    assert cost(model, int(size) if size else None) == _known_costs()[key]
+    name, _, patches = key.partition(" with ")
+    model, _, size = name.partition("@")
+    found = cost(model, int(size) if size else None, "both" if patches else "global")
+    assert found == _known_costs()[key]
 
 
 @pytest.mark.parametrize("size", [None, 448, 512])
-def test_the_paper_needs_no_counting(size: int | None) -> None:
+@pytest.mark.parametrize("features", ["global", "local", "both"])
+def test_the_paper_needs_no_counting(size: int | None, features: str) -> None:
     for model, _ in OPENAI.values():
         if size is None or model.startswith("RN"):
-            assert cost_key(model, size) in _known_costs()
+            assert cost_key(backbone(model, size, features)) in _known_costs()
 
 
 def test_a_model_that_is_not_held_is_counted() -> None:
     other = BackboneConfig(name="b", model="RN50", weights="weights.pt")
-    assert cost_key(other.model, None) not in _known_costs()
+    assert cost_key(other) not in _known_costs()
     assert cost_of(other) == count_cost(other)
 
 
@@ -114,6 +125,19 @@ def test_the_bundled_model() -> None:
     assert (found.image_size, found.width) == (64, 128)
 
 
+@pytest.mark.parametrize(("model", "side", "width"), [("ViT-B-32", 7, 768), ("RN50", 7, 2048)])
+def test_patches_cost_what_their_projections_cost(model: str, side: int, width: int) -> None:
+    plain, local = cost(model), cost(model, features="both")
+    assert (plain.patches, local.patches) == (0, side**2)
+    # Of a ViT: values, output, the MLP of four times the width; of a ResNet: values.
+    weights = 10 * width**2 if model == "ViT-B-32" else width**2
+    expected = 2e-9 * side**2 * (weights + width * local.width)
+    assert local.gflop - plain.gflop == pytest.approx(expected, rel=1e-6)
+    assert plain.scoring_gflop(3200) == plain.gflop
+    products = 2e-9 * side**2 * local.width * 3200
+    assert local.scoring_gflop(3200) - local.gflop == pytest.approx(products, rel=1e-6)
+
+
 def test_every_text_tower_of_the_hub_is_known() -> None:
     texts = [open_clip.get_model_config(name)["text_cfg"] for name in open_clip.list_models()]
     used = {text["hf_model_name"] for text in texts if "hf_model_name" in text}
@@ -131,24 +155,28 @@ def test_twice_the_side_is_four_times_the_cost(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", [TINY, "ViT-S-32-alt", "RN50-quickgelu"])
-def test_a_real_model_needs_what_was_counted(model: str, tmp_path: Path) -> None:
-    found = cost(model)
+@pytest.mark.parametrize("features", ["global", "local"])
+def test_a_real_model_needs_what_was_counted(model: str, features: str, tmp_path: Path) -> None:
+    found = cost(model, None, features)
     network = open_clip.create_model(model, load_weights=False).eval()
     assert found.parameters == sum(values.numel() for values in network.parameters())
     # A batch, so that the CPU's copy of a convolution's weights is small in comparison.
     images = 2 if model.startswith("RN") else 8
     batch = torch.zeros(images, 3, found.image_size, found.image_size)
-    peak = batch.nbytes + allocated(network, batch, tmp_path / "trace.json")
+    encode = network.encode_image
+    if features == "local":
+        encode = partial(embed_with_patches, network)
+    peak = batch.nbytes + allocated(encode, batch, tmp_path / "trace.json")
     assert peak / images == pytest.approx(found.activation_bytes, rel=0.1)
 
 
-def allocated(network: Any, batch: torch.Tensor, trace: Path) -> int:
+def allocated(encode: Callable[[torch.Tensor], Any], batch: torch.Tensor, trace: Path) -> int:
     """Returns the peak memory of a forward pass, as torch's profiler reports it."""
     with (
         torch.inference_mode(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured,
     ):
-        network.encode_image(batch)
+        encode(batch)
     measured.export_chrome_trace(str(trace))
     events = json.loads(trace.read_text())["traceEvents"]
     memory = sorted((e for e in events if e["name"] == "[memory]"), key=lambda e: e["ts"])

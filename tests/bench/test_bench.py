@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -25,9 +26,10 @@ class Bench:
         self._capsys = capsys
 
     def __call__(self, *arguments: object) -> tuple[str, dict[str, float]]:
-        """Returns the title and the figures of one benchmark."""
+        """Returns the title and the figures of one benchmark; keeps its tables in ``others``."""
         assert main(["bench", "--quick", *map(str, arguments)]) == 0
-        title, *lines = self._capsys.readouterr().out.strip().splitlines()
+        first, *self.others = self._capsys.readouterr().out.strip().split("\n\n")
+        title, *lines = first.splitlines()
         figures = [line.rsplit(":", 1) for line in lines]
         return title, {name.strip(): float(value) for name, value in figures}
 
@@ -48,6 +50,17 @@ def test_reduce_compares_both_ways_and_they_agree(bench: Bench, cluster: str) ->
 
 def test_decode_compares_once_with_nine_times(bench: Bench) -> None:
     title, figures = bench("decode")
+    (table,) = bench.others
+    head, *rows = [re.split(r" {2,}", line.strip()) for line in table.splitlines()[1:5]]
+    assert head[3:7] == ["full", "scaled", "scaled / full", "difference"]
+    assert [row[:3] for row in rows] == [
+        ["500 × 375", "224", "1/1"],
+        ["500 × 375", "448", "1/1"],
+        ["1632 × 1224", "224", "1/2"],
+    ]
+    assert [row[6] for row in rows[:2]] == ["0.00", "0.00"]
+    assert 0 < float(rows[2][6]) < 1
+    assert (rows[0][7] == "–") == ("djpeg is not installed" in table)
     assert "4 photos to 224, 336, 448 pixels" in title
     assert ratios(figures) == ["time, once / nine times"]
     assert figures["photos per second and core (plan --decodes)"] > 0
@@ -82,6 +95,13 @@ def test_map_compares_the_phase_with_a_bare_loop(bench: Bench, cluster: str) -> 
     assert figures["GFLOP/s per core (plan --core-gflops)"] > 0
 
 
+def test_features_compares_local_with_global(bench: Bench) -> None:
+    title, figures = bench("features")
+    assert "4 images under sparc-tiny with 30 prompts" in title
+    assert len(ratios(figures)) == 3
+    assert all(figures[f"MB above the loaded model, {name}"] >= 0 for name in ("global", "both"))
+
+
 def test_units_write_the_same_bytes_both_ways(bench: Bench, cluster: str) -> None:
     title, figures = bench("units")
     assert "2 units of a small model on 16 photos" in title
@@ -98,6 +118,16 @@ def test_growth_compares_a_run_with_a_larger_one(bench: Bench, cluster: str) -> 
         "peak memory of the driver, 4 × / 1 ×",
     ]
     assert math.isfinite(figures["KB of driver memory per added shard"])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_serve_compares_the_service_with_bare_loops(bench: Bench) -> None:
+    title, figures = bench("serve")
+    assert "service of sparc-tiny with 28 classes" in title
+    assert len(ratios(figures)) == 4
+    assert all(figures[f"requests/s at concurrency {number}"] > 0 for number in (1, 4))
+    assert 0 <= figures["requests lost with a killed replica (goal: at most 4)"] <= 4
+    assert math.isfinite(figures["seconds until it is well again"])
 
 
 def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

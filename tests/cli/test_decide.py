@@ -152,7 +152,7 @@ def test_ask_about_one_class(tmp_path: Path, unit: UnitLayout, capsys: Output) -
         (["--prevalence", "none.csv"], "There is no table none.csv"),
         (["--top", "21"], "--top 21: there are only 20 classes; lower it"),
         (["--answers", "none.csv"], "--answers none.csv: there is no such file; check"),
-        (["--dataset", "coco"], "--dataset coco: the run at"),
+        (["--dataset", "coco"], "There is no dataset 'coco' in the run at"),
     ],
 )
 @pytest.mark.usefixtures("unit")

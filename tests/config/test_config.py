@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparc_dist.config import find_config, load_config, parse
+from sparc_dist.core import DuoOptions, Method
 from sparc_dist.errors import UserError
 
 GOOD: dict[str, Any] = {
@@ -86,11 +87,30 @@ def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) 
             lambda c: c.update(backbones=[{"name": "t", "model": "sparc-tiny", "image_size": 64}]),
             "remove `image_size`",
         ),
+        (
+            lambda c: c.update(backbones=[{"name": "t", "model": "sparc-tiny", "local_scale": 7}]),
+            "`local_scale` needs features: local or both",
+        ),
+        (
+            lambda c: c.update(backbones=[{"name": "t", "model": "simulated", "features": "both"}]),
+            "model: simulated has no images; remove `features`",
+        ),
         (lambda c: c.update(shard_size=0), r"shard_size: .*greater than or equal to 1 \(it is 0\)"),
         (lambda c: c.update(method={"strategy": "best"}), "method.strategy: .*'kmax'.*'best'"),
         (
             lambda c: c.update(method={"stratgy": "kmax"}),
             "method.stratgy: unknown key; did you mean 'strategy'",
+        ),
+        (lambda c: c.update(method={"duo": {"rival": 1}}), "method.duo: .*rival is 1"),
+        (lambda c: c.update(method={"duo": {"scaling": "half"}}), "method.duo.scaling: .*'sqrt'"),
+        (lambda c: c.update(method={"duo": {"rivals": 0}}), "method.duo.rivals: unknown key"),
+        (lambda c: c.update(method={"shrinkage": -1}), "method.duo: .*shrinkage is -1"),
+        (lambda c: c.update(fusions=["best"]), "method.fusions.0: .*'sparc'"),
+        (lambda c: c.update(fusions=[]), "method: .*list sparc, duo or both"),
+        (lambda c: c.update(fusions=["duo"], method={"fusions": ["duo"]}), "there twice; remove"),
+        (
+            lambda c: c.update(method="duo", fusions=["sparc"]),
+            "method: .*primary is duo, which is not among the fusions .*list it there",
         ),
         (lambda c: c.update(resources={"gpus_per_scorer": -1}), "resources.gpus_per_scorer"),
         (lambda c: c.update(resources={"gpus_per_scorer": 2}), "less than or equal to 1"),
@@ -178,6 +198,22 @@ def test_a_key_in_the_wrong_place_is_refused_and_not_repeated(llm: object) -> No
 def test_empty_prompts_mean_the_default() -> None:
     raw = changed(lambda c: c["datasets"][0].update(prompts=None))
     assert parse(raw, "config.yaml").datasets[0].prompts.source == "all-pairs"
+
+
+def test_the_shrinkage_may_be_beside_the_options_of_duo() -> None:
+    old, new = (
+        parse({**GOOD, "method": method}, "test")
+        for method in ({"shrinkage": 7}, {"duo": {"shrinkage": 7}})
+    )
+    assert old.method == new.method == Method(duo=DuoOptions(7))
+    assert old.identity() == new.identity()
+
+
+def test_fusions_are_listed_at_the_top_or_in_the_method() -> None:
+    for more in ({"fusions": ["duo"]}, {"method": {"fusions": ["duo"]}}):
+        assert parse({**GOOD, **more}, "test").method.fusions == ("duo",)
+    both = parse({**GOOD, "method": "duo", "fusions": ["duo", "sparc"]}, "test")
+    assert both.identity() == parse({**GOOD, "method": "duo"}, "test").identity()
 
 
 def test_a_job_without_config_says_what_is_missing(tmp_path: Path) -> None:

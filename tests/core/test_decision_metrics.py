@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, precision_score, recall_score
 
 from sparc_dist.core.average_precision import Positives, Reached
-from sparc_dist.core.decision_metrics import Agreement, oracle
+from sparc_dist.core.decision_metrics import Agreement, expected_f1, oracle
 from tests.support.strategies import bounded
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -95,3 +95,22 @@ def test_the_oracle_tries_every_threshold(seed: int, ties: bool) -> None:
     assert found["oracle_micro_f1"] == pytest.approx(
         100 * f1_score(labels, present, average="micro")
     )
+
+
+@bounded(20)
+@given(SEEDS)
+def test_the_expected_f1_is_the_f1_of_labels_drawn_from_the_probabilities(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    probability = rng.random(2000)
+    present = probability > 0.4
+    drawn = [f1_score(rng.random(2000) < probability, present) for _ in range(50)]
+    assert expected_f1(probability, present) == pytest.approx(100 * np.mean(drawn), abs=0.6)
+    labels = rng.random(2000) < probability
+    found = expected_f1(labels.astype(float), present)
+    assert found == pytest.approx(100 * f1_score(labels, present))
+
+
+def test_nothing_is_expected_of_a_class_without_probabilities() -> None:
+    none = np.zeros(3, dtype=bool)
+    assert expected_f1(np.full(3, np.nan), none) is None
+    assert expected_f1(np.zeros(3), none) is None

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sparc_dist.core.debias import Scores
+from sparc_dist.core.debias import Scores, debias_images
 from sparc_dist.core.duo import Duo, DuoOptions, DuoPromptState, DuoViewState, finish_duo, fit_duo
 from sparc_dist.core.order_statistics import Mentions, mentions_of
-from sparc_dist.core.views import image_step
+from sparc_dist.core.views import Scaling, image_step
 from sparc_dist.prompts import ClassMatcher
 from tests.support.cases import GOLDEN, ap, cut, golden, golden_answer, made_up
 from tests.support.strategies import bounded
@@ -185,6 +186,21 @@ def test_the_image_step_keeps_the_root_of_an_images_scale() -> None:
         same(scaled, 2.0 * plain)
 
 
+@pytest.mark.parametrize(("scaling", "kept"), [("full", 1.0), ("sqrt", 2.0), ("none", 4.0)])
+def test_scaling_says_how_much_of_an_images_scale_is_kept(scaling: Scaling, kept: float) -> None:
+    scores, _ = example(0)
+    wider = changed(scores, 4.0, 1.0, slice(None))
+    parts = zip(image_step(wider, scaling), image_step(scores, scaling), strict=True)
+    for scaled, plain in parts:
+        same(scaled, kept * plain)
+        same(plain.mean(axis=1) * (plain.shape[1] == COLUMNS), np.zeros(len(scores)))
+
+
+def test_full_scaling_is_that_of_sparc() -> None:
+    scores, _ = example(0)
+    same(np.concatenate(image_step(scores, "full"), axis=1), debias_images(scores))
+
+
 @bounded(80)
 @given(
     SEEDS,
@@ -234,6 +250,9 @@ def test_partners_that_leak_into_compounds_are_taken_off() -> None:
     duo = fitted(Scores(signal, signal, compound), mentioned)
     assert (duo.weights[:, :2] > 0).all()
     assert (duo.weights[:, 2] < 0).all()
+    without = fitted(Scores(signal, signal, compound), mentioned, DuoOptions(partners=False))
+    assert (without.weights[:, 2] == 0).all()
+    assert (without.weights[:, :2] > 0).all()
 
 
 def test_the_rival_is_the_highest_score_of_all_columns() -> None:
@@ -282,7 +301,9 @@ def test_degenerate_data_is_noted() -> None:
     assert "12 compound prompts score every image the same: they become 0." in notes
 
 
-@pytest.mark.parametrize("options", [{"shrinkage": -1}, {"rival": 1.0}, {"rival": -0.1}])
-def test_options_out_of_range_raise(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="it must be"):
+@pytest.mark.parametrize(
+    "options", [{"shrinkage": -1}, {"rival": 1.0}, {"rival": -0.1}, {"scaling": "half"}]
+)
+def test_options_out_of_range_raise(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"it must be|choose one of full, sqrt, none"):
         DuoOptions(**options)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sparc_dist.core import Fusion, Method, Scores, fit, mentions_of
+from sparc_dist.core.debias import debias_images
 from sparc_dist.core.reference import reference_sparc
 from tests.support.cases import cut, made_up
 
@@ -172,6 +173,25 @@ def test_image_debias_variants_differ_only_in_the_singletons_step() -> None:
         debiased = fitted(scores, mentioned, method).debias(scores)
         same(debiased[:, :5], standardised(expected))
         same(debiased[:, 5:], fitted(scores, mentioned).debias(scores)[:, 5:])
+
+
+def test_with_sqrt_singletons_and_compounds_keep_the_root_of_an_images_sd() -> None:
+    scores, mentioned = made_up(0)
+    full, root = (debias_images(scores, mode) for mode in ("full", "sqrt"))
+    for kind, columns in ((scores.singleton, slice(0, 5)), (scores.auxiliary, slice(5, None))):
+        sd = kind.astype(np.float64).std(axis=1, ddof=1, keepdims=True)
+        same(root[:, columns], full[:, columns] * np.sqrt(sd))
+    fusion = fitted(scores, mentioned, Method(image_debias="sqrt"))
+    same(fusion.debias(scores), (root - root.mean(axis=0)) / root.std(axis=0, ddof=1))
+
+
+def test_a_rival_is_a_share_of_the_images_highest_score() -> None:
+    scores, mentioned = made_up(0)
+    total = fitted(scores, mentioned).final(scores)[1]
+    found = fitted(scores, mentioned, Method(rival=0.3)).final(scores)[1]
+    same(found, total - 0.3 * total.max(axis=1, keepdims=True))
+    with pytest.raises(ValueError, match="rival is 1"):
+        Method(rival=1)
 
 
 def test_a_new_image_is_scored_as_it_would_be_among_the_old() -> None:

@@ -10,7 +10,18 @@ import pytest
 from numpy.typing import NDArray
 
 from sparc_dist.core import Mentions, Method, Scores, fit
-from sparc_dist.core.variants import DEBIASED, SPARC, STORED, ZSCLIP, Each, Variant, Variants
+from sparc_dist.core.duo import DuoOptions, fit_duo
+from sparc_dist.core.variants import (
+    DEBIASED,
+    SPARC,
+    STORED,
+    ZSCLIP,
+    DuoVariants,
+    Each,
+    Variant,
+    Variants,
+    duo_final,
+)
 from tests.support.cases import ap, cut, golden
 
 
@@ -26,6 +37,8 @@ def all_trials(few: Mentions, mentions: Mentions) -> Variants:
     methods = [Method("kmax", k, merged) for k in (1, 2, 40) for merged in (False, True)]
     methods += [Method("mean", 2, merge=False), Method(merge=False), Method(norm="l2")]
     methods += [Method(image_debias="centre"), Method(image_debias="none")]
+    methods += [Method(rival=0.2), Method(image_debias="sqrt"), Method("mean", rival=0.3)]
+    methods += [Method(image_debias="sqrt", rival=0.2)]
     found = [Variant(method) for method in methods]
     found += [ZSCLIP, DEBIASED, SPARC, Variant(prompts="few"), Variant(Method("mean"), "few")]
     return Variants((*found, Variant(debias=False)), {STORED: mentions, "few": few})
@@ -40,6 +53,20 @@ def test_each_variant_equals_its_own_fit() -> None:
         if trial.debias:
             fusion = fit(lambda: iter([scores]), trials.mentions[trial.prompts], trial.method)
             np.testing.assert_allclose(together[:, number], fusion.final(scores)[1], atol=2e-6)
+
+
+def test_each_variant_of_duo_equals_its_own_fit() -> None:
+    scores, mentions, _, _ = golden()
+    options = [DuoOptions(), DuoOptions(0), DuoOptions(rival=0), DuoOptions(partners=False)]
+    options += [DuoOptions(scaling="full"), DuoOptions(scaling="none", rival=0.1)]
+    variants, shards = DuoVariants(tuple(options), mentions), cut(scores, 5)
+    moments = reduce(add, map(variants.moments, shards))
+    products = reduce(add, (variants.products(shard, moments) for shard in shards))
+    fitted = variants.fit(moments, products)
+    together = np.concatenate([duo_final(fitted, shard) for shard in shards])
+    for number, option in enumerate(options):
+        alone = fit_duo(lambda: iter([scores]), mentions, option).final(scores)[1]
+        np.testing.assert_allclose(together[:, number], alone, atol=2e-6)
 
 
 def test_the_three_columns_of_the_report_equal_the_reference() -> None:

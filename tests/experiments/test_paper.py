@@ -11,7 +11,7 @@ from sparc_dist.core.variants import SPARC
 from sparc_dist.experiments import EXPERIMENTS, paper
 from sparc_dist.experiments.ablations import ABLATIONS
 from sparc_dist.experiments.finished_run import FinishedRun
-from sparc_dist.experiments.main_table import main_table
+from sparc_dist.experiments.main_table import main_table, verdict
 from sparc_dist.experiments.per_class import per_class
 from sparc_dist.experiments.session import ExperimentSession, Options
 from sparc_dist.runs.tables import Table
@@ -60,10 +60,24 @@ def test_a_run_of_all_the_papers_units_is_compared_with_the_paper() -> None:
     found = main_table(session(finished_run(["coco2014", "voc2007", "nuswide"])))
     assert len(found.table.rows) == 3 * 10 * 3
     rows = {tuple(row[:3]): row[3:] for row in found.table.rows}
-    assert rows["coco2014", "ViT-B-32", "SPARC"] == [70.0, 64.0, 6.0]
+    assert rows["coco2014", "ViT-B-32", "SPARC"] == [70.0, 64.0, 6.0, "off"]
     assert rows["voc2007", "average", "ZSCLIP"][1] == 80.4
-    assert rows["voc2007", "RN50", "debiased"][1:] == [None, None]
+    assert rows["voc2007", "RN50", "debiased"][1:] == [None, None, None]
     assert not found.remarks
+
+
+@pytest.mark.parametrize(
+    ("off", "expected"),
+    [
+        (0.0, "within 0.3"),
+        (-0.34, "within 0.3"),
+        (0.36, "within 1"),
+        (-1.04, "within 1"),
+        (1.1, "off"),
+    ],
+)
+def test_a_verdict_says_how_near_a_figure_is_to_the_papers(off: float, expected: str) -> None:
+    assert verdict(off) == expected
 
 
 def test_remarks_say_what_a_run_lacks() -> None:
@@ -75,7 +89,7 @@ def test_remarks_say_what_a_run_lacks() -> None:
     assert "lacks ViT-L-14-336, ViT-L-14," in remarks
     assert "RN50." not in remarks.replace("RN50x", "")
     rows = {tuple(row[:3]): row[3:] for row in found.table.rows}
-    assert rows["voc2007", "mine", "SPARC"] == [70.0, None, None]
+    assert rows["voc2007", "mine", "SPARC"] == [70.0, None, None, None]
     assert rows["voc2007", "average", "SPARC"][1] is None
 
 

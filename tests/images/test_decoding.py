@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from sparc_dist.images.decoding import MAX_PIXELS, BadImage, decode
+from sparc_dist.images.decoding import MAX_PIXELS, BadImage, decode, kind_of, thumbnail
 from tests.support.bomb import bomb
 
 RED = (200, 30, 40)
@@ -149,3 +149,29 @@ def test_heic_is_read_where_its_package_is_installed() -> None:
     heif.from_pillow(Image.new("RGB", (64, 32), "red")).save(buffer)
     pixels = decode(buffer.getvalue(), 8)
     assert np.allclose(pixels, [255, 0, 0], atol=12)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
+def test_a_preview_is_an_upright_jpeg_in_its_own_proportions(kind: str) -> None:
+    image = Image.new("RGB", (800, 400), RED)
+    exif = Image.Exif()
+    exif[274] = 6  # taken with the camera on its side
+    content = encoded(image, kind, exif=exif)
+    assert kind_of(content) == kind
+    made = Image.open(io.BytesIO(thumbnail(content, 100)))
+    assert (made.format, made.size) == ("JPEG", (50, 100))
+    small = Image.open(io.BytesIO(thumbnail(encoded(image, kind), 5000)))
+    assert small.size == (800, 400)  # never enlarged
+
+
+@pytest.mark.parametrize("content", [b"", b"<svg/>", b"<html>", b"%!PS", b"GIF89a"])
+def test_what_is_no_image_has_neither_kind_nor_preview(content: bytes) -> None:
+    with pytest.raises(BadImage):
+        kind_of(content)
+    with pytest.raises(BadImage):
+        thumbnail(content, 100)
+
+
+def test_a_preview_has_the_limit_of_every_image() -> None:
+    with pytest.raises(BadImage, match="declares 64 × 64 pixels, more than 4,095"):
+        thumbnail(encoded(Image.new("RGB", (64, 64)), "JPEG"), 8, most=64 * 64 - 1)

@@ -21,7 +21,16 @@ from tests.support.running import go
 WriteConfig = Callable[..., str]
 
 #: What a unit's results are; its stages and recovery describe how a run went.
-RESULTS = ("scores", "errors", "final", "labels", "labels-wide", "fusion.json", "decisions.json")
+RESULTS = (
+    "scores",
+    "errors",
+    "final",
+    "labels",
+    "labels-wide",
+    "labeler.safetensors",
+    "decisions.json",
+    "gallery.npz",
+)
 
 
 def contents(unit: Path) -> dict[str, bytes]:

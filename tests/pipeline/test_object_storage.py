@@ -70,6 +70,14 @@ def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
     # What a run wrote is found by name: no bucket is ever listed.
     assert all(request.key for request in on_s3.log)
 
+    # Its labeler needs no more than that either.
+    source, out = "s3://photos/manifest.csv", "s3://runs/team/labels"
+    applied = sparc_dist("apply", "s3://runs/team/a", source, "--out", out, ray=cluster)
+    assert applied.returncode == 0, applied.stderr
+    for path in (run / "scenes" / "tiny" / "final").iterdir():
+        same = s3.folder / "runs" / "team" / "labels" / "images" / "tiny" / "final" / path.name
+        assert same.read_bytes() == path.read_bytes()
+
     outside = sparc_dist("run", write_config(SCENES, output="s3://runs/b"))
     assert outside.returncode == 2
     assert outside.stderr == (

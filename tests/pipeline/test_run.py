@@ -28,7 +28,7 @@ from sparc_dist.report import write_report
 from sparc_dist.runner import run
 from sparc_dist.runs import STAGES, Results
 from sparc_dist.runs.decisions_file import read_decisions
-from sparc_dist.runs.fusion_file import read_fusions
+from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.shards import matrix
 from tests.support.bomb import bomb
 from tests.support.cases import ap
@@ -122,7 +122,7 @@ def test_a_run_leaves_what_the_design_says(
         np.testing.assert_allclose(found, getattr(expected, name), atol=2e-6)
         assert list(metrics[name]["AP"].values()) == ap(found, labels)
 
-    fusions = read_fusions(str(unit / "fusion.json"))
+    fusions = read_labeler(str(unit / "labeler.safetensors")).fusions
     one = fusions.final(scores[3:4])
     for name in METHODS:
         np.testing.assert_allclose(getattr(one, name), getattr(expected, name)[3:4], atol=2e-6)
@@ -171,8 +171,8 @@ def _report_is_right(root: Path, metrics: dict[str, Any]) -> None:
     assert f"scenes,tiny,zsclip,{metrics['zsclip']['mAP']!r}" in lines
     assert f"scenes,average,sparc,{metrics['sparc']['mAP']!r}" in lines
     page = (root / "report" / "index.html").read_text()
-    assert "<h2>scenes × tiny</h2>" in page
-    assert "<th>errors: 9.1 % of the images</th>" in page
+    assert '<bdi class="name">scenes</bdi> × <bdi class="name">tiny</bdi>' in page
+    assert "6 more could not be read (9.1 % of the images)" in page
     record = storage.read_json(str(root / "run.json"))
     assert record["units"][0]["status"] == "done"
     assert record["units"][0]["weights_sha256"] == metrics["weights_sha256"]
@@ -191,6 +191,9 @@ def test_too_many_bad_images_fail_the_unit_after_all_is_saved(
     assert "| scenes | SPARC | – |" not in (tmp_path / "run" / "report" / "tables.md").read_text()
     record = storage.read_json(str(tmp_path / "run" / "run.json"))
     assert record["units"][0]["status"] == "failed"
+    page = tmp_path / "run" / "report" / "scenes-tiny" / "index.html"
+    assert "6 of 66 images (9.1 %) could not be read" in page.read_text()
+    assert "(5.0 %), so the unit counts as failed" in page.read_text()
     # Nothing is done again, but who looked into them may let the errors pass.
     assert go(write_config(dataset)).failures
     outcome = go(write_config(dataset, max_error_share=0.1))
@@ -198,6 +201,7 @@ def test_too_many_bad_images_fail_the_unit_after_all_is_saved(
     assert not outcome.failures
     record = storage.read_json(str(tmp_path / "run" / "run.json"))
     assert record["units"][0]["status"] == "done"
+    assert "(10.0 %), so the unit counts as done" in page.read_text()
 
 
 def test_without_labels_it_works_and_says_that_there_is_no_map(
@@ -315,7 +319,7 @@ def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig
     assert until(lambda: ray.available_resources().get("CPU") == cpus, 60)
     block = ray.remote(num_cpus=cpus)(lambda: time.sleep(600)).remote()
     try:
-        with pytest.raises(UserError, match=r"Loading tiny .* took longer than .* \(2 s\); the cl"):
+        with pytest.raises(UserError, match=r"Loading tiny.* took longer than .* \(2 s\); the cl"):
             embed_prompts(
                 [(config.backbones[0], "")], PromptBank(("cat",), ()), Scorers(1, 0, 1), 2
             )

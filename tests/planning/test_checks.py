@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,20 @@ def problem(path: str) -> str:
 
 def test_nothing_is_wrong_with_a_good_config(write_config: WriteConfig) -> None:
     assert problems(write_config()) == {}
+
+
+def test_a_model_without_local_features_without_loading_open_clip(
+    write_config: WriteConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "open_clip", raising=False)
+    siglip = {"name": "s", "model": "ViT-B-16-SigLIP", "weights": "w.pt", "features": "both"}
+    tiny = {"name": "t", "model": "sparc-tiny", "features": "both"}
+    found = problems(write_config(backbones=[siglip, tiny]))
+    assert [*found] == [("scenes", "s")]
+    assert "Backbone s: ViT-B-16-SigLIP has no local features" in found["scenes", "s"]
+    resnet = {**siglip, "model": "RN50-quickgelu"}
+    assert problems(write_config(backbones=[resnet]), here=False) == {}
+    assert "open_clip" not in sys.modules
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from sparc_dist.planning import (
     estimate_text,
 )
 from sparc_dist.planning.estimate import stored_bytes
+from sparc_dist.planning.plan import scorer_bytes
 
 SMALL = Cost(224, gflop=10, parameters=1000, activation_bytes=1000, width=512)
 LARGE = Cost(448, gflop=30, parameters=1000, activation_bytes=1000, width=1024)
@@ -76,6 +77,20 @@ def test_on_cpus_scoring_and_decoding_share_the_cores() -> None:
     assert found.device_hours == pytest.approx(40)
 
 
+def test_patches_are_compared_with_every_prompt() -> None:
+    capacity = Capacity(cpus=4, gpus=0, memory=GB, object_store=GB)
+    one = group(Scorers(2, 0, 2), 4).alone("small")
+    local = replace(one, costs=(replace(SMALL, patches=1000),))
+    plain, with_patches = (estimate(each, SIZE, capacity, SPEEDS) for each in (one, local))
+    # 1,160 prompts × 1,000 patches × 512 numbers, two operations each
+    added = 2e-9 * (2 * 80 + 1000) * 1000 * 512
+    assert with_patches.units[0].gflop == pytest.approx(10 + added)
+    assert with_patches.device_hours / plain.device_hours == pytest.approx(1 + added / 10)
+    assert f" {10 + added:.1f} " in estimate_text([with_patches], capacity)
+    extra = scorer_bytes(local.costs, 64) - scorer_bytes(one.costs, 64)
+    assert extra == local.costs[0].product_bytes > 0
+
+
 def test_storage_is_what_a_unit_writes_before_compression() -> None:
     assert stored_bytes(SIZE, SMALL) == 36_000 * 4 * (80 + 80 + 1000 + 512 + 5 * 80)
     more = replace(SIZE, background=10)
@@ -113,6 +128,16 @@ def test_the_plan_command(
     assert main(["plan", path]) == 0
     output = capsys.readouterr().out
     assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in output
+
+
+def test_the_plan_counts_the_most_pairs_there_can_be_and_loads_no_model(
+    write_config: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = {"name": "RN", "model": "RN50-quickgelu", "weights": "none.pt"}
+    classes = [f"thing {index}" for index in range(100)]
+    path = write_config({"classes": classes}, backbones=[missing])
+    assert main(["plan", path, *"--cpus 4 --gpus 0 --memory-gb 64".split()]) == 0
+    assert "60 images, 100 classes, 3,000 compound prompts" in capsys.readouterr().out
 
 
 def test_texts_are_part_of_the_plan() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import dataset_bank
@@ -133,24 +136,72 @@ def many(count: int, **prompts: Any) -> DatasetConfig:
     ("count", "prompts", "expected"),
     [
         (40, {}, 40 * 39 // 2),
-        (41, {}, 41 * 15),
-        (41, {"pairs_per_class": "all"}, 41 * 40 // 2),
-        (41, {"pairs_per_class": 4}, 41 * 2),
-        (10, {"pairs_per_class": 4}, 10 * 2),
+        (41, {}, 41 * 40 // 2),
+        (100, {}, 100 * 30),
+        (100, {"pairs_per_class": "all"}, 100 * 99 // 2),
+        (41, {"pairs_per_class": 4}, 41 * 4),
+        (10, {"pairs_per_class": 4}, 10 * 4),
+        (5, {"pairs_per_class": 3}, 10),
+        (5, {"pairs_per_class": 9}, 10),
     ],
 )
-def test_all_pairs_of_many_classes_are_limited(
+def test_without_a_model_there_are_as_many_pairs_as_there_can_be(
     tmp_path: Path, count: int, prompts: dict[str, Any], expected: int
 ) -> None:
     bank, _ = dataset_bank(many(count, **prompts), DatasetLayout(str(tmp_path)), ())
     assert len(bank.compound) == expected
 
 
+def on_a_line(names: Sequence[str]) -> NDArray[np.float32]:
+    """Embeds "thing 7" at 7 degrees, so that neighbours in number are nearest."""
+    angles = np.radians([float(name.split()[1]) for name in names])
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize(("count", "prompts", "k"), [(120, {}, 30), (9, {"pairs_per_class": 2}, 2)])
+def test_classes_are_paired_with_the_nearest(
+    tmp_path: Path, count: int, prompts: dict[str, Any], k: int
+) -> None:
+    config = many(count, **prompts)
+    bank, _ = dataset_bank(config, DatasetLayout(str(tmp_path)), (), on_a_line)
+    pairs = {prompt.class_ids for prompt in bank.compound}
+    assert {(0, j) for j in range(1, k + 1)} <= pairs
+    middle = count // 2
+    assert {pair for pair in pairs if middle in pair} == {
+        (min(middle, j), max(middle, j))
+        for j in range(middle - k // 2, middle + k // 2 + 1)
+        if j != middle
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "prompts"),
+    [
+        (40, {}),
+        (50, {"pairs_per_class": "all"}),
+        (4, {"pairs_per_class": 3}),
+        (50, {"source": "none"}),
+        (50, {"source": "random"}),
+    ],
+)
+def test_names_are_embedded_only_if_partners_are_chosen(
+    tmp_path: Path, count: int, prompts: dict[str, Any]
+) -> None:
+    asked: list[Sequence[str]] = []
+
+    def embed(names: Sequence[str]) -> NDArray[np.float32]:
+        asked.append(names)
+        return on_a_line(names)
+
+    dataset_bank(many(count, **prompts), DatasetLayout(str(tmp_path)), (), embed)
+    assert asked == []
+
+
 def test_rank_statistics_that_would_not_fit_are_refused(tmp_path: Path) -> None:
     config, layout = many(2000, pairs_per_class="all"), DatasetLayout(str(tmp_path))
     with pytest.raises(UserError, match=r"need 64 GB of rank statistics.*pairs_per_class: 30"):
         dataset_bank(config, layout, ())
-    assert len(dataset_bank(many(2000), layout, ())[0].compound) == 30_000
+    assert len(dataset_bank(many(2000), layout, ())[0].compound) == 60_000
 
 
 def test_the_ensemble_is_kept_in_the_table_and_changes_the_hash(tmp_path: Path) -> None:

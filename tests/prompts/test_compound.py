@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparc_dist.prompts import Cooccurrence, all_pairs, from_cooccurrence
+from sparc_dist.prompts import Cooccurrence, all_pairs, from_cooccurrence, nearest_partners
 from sparc_dist.prompts.compound import Direction
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -86,16 +86,27 @@ def test_coco_train_labels(direction: Direction, pairs: int) -> None:
     assert sum(prompt.origin == "pair" for prompt in prompts) == pairs
 
 
-@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 9))
-def test_every_class_has_the_same_number_of_random_pairs(n: int, k: int, seed: int) -> None:
-    classes = [f"class {index}" for index in range(n)]
-    prompts = all_pairs(classes, k, seed)
-    assert len({prompt.class_ids for prompt in prompts}) == len(prompts)
-    counts = [sum(i in prompt.class_ids for prompt in prompts) for i in range(n)]
-    assert set(counts) <= {min(k + k % 2, n - 1)}
-    assert prompts == all_pairs(classes, k, seed)
+@given(st.integers(2, 40), st.integers(1, 39), st.integers(0, 2**32 - 1))
+def test_partners_are_the_most_similar_and_pairs_are_their_union(n: int, k: int, seed: int) -> None:
+    k = min(k, n - 1)
+    # Few directions of different lengths, so that many classes are equally similar.
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-2, 3, (n, 2)) * rng.uniform(0.1, 9, (n, 1))
+    partners = nearest_partners(rows, k)
+    units = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    for i in range(n):
+        cosine = {j: round(float(units[i] @ units[j]), 4) for j in range(n) if j != i}
+        assert partners[i].tolist() == sorted(cosine, key=lambda j: (-cosine[j], j))[:k]
+    pairs = [prompt.class_ids for prompt in all_pairs([str(i) for i in range(n)], partners)]
+    assert set(pairs) == {tuple(sorted((i, int(j)))) for i in range(n) for j in partners[i]}
+    assert len(set(pairs)) == len(pairs) <= n * k
+    assert all(sum(i in pair for pair in pairs) >= k for i in range(n))
 
 
-def test_another_seed_pairs_other_classes() -> None:
-    classes = [f"class {index}" for index in range(50)]
-    assert all_pairs(classes, 10, 0) != all_pairs(classes, 10, 1)
+def test_partners_of_more_classes_than_are_compared_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = np.random.default_rng(0).standard_normal((50, 8))
+    whole = nearest_partners(rows, 5)
+    monkeypatch.setattr("sparc_dist.prompts.compound.ROWS", 7)
+    np.testing.assert_array_equal(nearest_partners(rows, 5), whole)

@@ -9,9 +9,11 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.config import Config, parse
+from sparc_dist.core import DuoOptions, Method
 from sparc_dist.errors import UserError
 from sparc_dist.runs import Marker, Provenance, RunLayout, claim, read_record
 from sparc_dist.runs.record import FORMAT
+from tests.support.golden_unit import write_unit
 
 
 @pytest.fixture
@@ -60,6 +62,45 @@ def test_a_run_of_a_version_without_background_classes_is_resumed(
     change(tmp_path / "run.json", config=older(config))
     score_a_shard(layout)
     assert claim(layout, config)["config"] == older(config)
+
+
+def with_shrinkage(config: Config, shrinkage: float) -> dict[str, object]:
+    """Returns a config as a version without a section for duo stores it."""
+    identity = config.identity()
+    method = {key: v for key, v in identity["method"].items() if key not in ("duo", "rival")}
+    return identity | {"method": method | {"shrinkage": shrinkage}}
+
+
+def test_a_run_of_a_version_without_options_of_duo_is_resumed_with_the_same_shrinkage(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    change(tmp_path / "run.json", config=with_shrinkage(config, 7.0))
+    score_a_shard(layout)
+    same = config.model_copy(update={"method": Method(duo=DuoOptions(7.0))})
+    assert claim(layout, same)["config"] == with_shrinkage(config, 7.0)
+    with pytest.raises(UserError, match=r"method.duo.shrinkage: 7.0 → 100.0"):
+        claim(layout, config)
+    for other in (Method(rival=0.2, duo=same.method.duo), Method(duo=DuoOptions(7.0, 0.0))):
+        with pytest.raises(UserError, match="rival: 0"):
+            claim(layout, config.model_copy(update={"method": other}))
+
+
+def test_a_run_of_a_version_without_local_features_is_resumed_with_global_ones(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    claim(layout, config)
+    identity = config.identity()
+    for backbone in identity["backbones"]:
+        del backbone["features"], backbone["local_scale"]
+    change(tmp_path / "run.json", config=identity)
+    score_a_shard(layout)
+    assert claim(layout, config)["config"] == identity
+    other = config.backbones[0].model_copy(update={"features": "both"})
+    with pytest.raises(UserError, match="features: none → both"):
+        claim(layout, config.model_copy(update={"backbones": (other,)}))
 
 
 def test_new_settings_of_a_run_of_an_older_version_are_refused(
@@ -149,3 +190,16 @@ def test_replacing_a_run_deletes_the_experiments_that_its_index_shows(
     (folder / "mine.txt").write_text("not of the run")
     claim(layout, config, overwrite=True)
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+
+
+def test_replacing_a_run_keeps_the_answers_of_people(tmp_path: Path) -> None:
+    unit = write_unit(tmp_path)
+    Path(unit.answers).write_text("image_id,class,answer\n003,dog,yes\n")
+    layout = RunLayout(str(tmp_path))
+    dataset = {"name": "voc", "images": "i.csv", "classes": ["dog"]}
+    backbone = {"name": "tiny", "model": "sparc-tiny"}
+    raw = {"output": str(tmp_path), "datasets": [dataset], "backbones": [backbone]}
+    claim(layout, parse(raw, "test"), overwrite=True)
+    assert not Path(unit.metrics).exists()
+    assert not Path(unit.final(0)).exists()
+    assert Path(unit.answers).read_text().endswith("003,dog,yes\n")

@@ -90,9 +90,8 @@ def test_a_refit_without_knowledge_restores_every_byte(tmp_path: Path, labelled:
     refit(open_unit(str(tmp_path)), Rule(Knowledge({3: 0.5}), threshold=0.5))
     changed = {name for name, content in contents(unit).items() if content != before[name]}
     folders = {Path(name).parts[0] for name in changed}
-    assert folders == {"decisions.json", "labels", "labels-wide"} | (
-        {"metrics.json"} if labelled else set()
-    )
+    own = {"decisions.json", "labeler.safetensors", "gallery.npz", "labels", "labels-wide"}
+    assert folders == own | {"metrics.json"}
     refit(open_unit(str(tmp_path)), Rule())
     assert contents(unit) == before
 
@@ -132,7 +131,7 @@ def test_partial_answers_and_images_without_scores(tmp_path: Path) -> None:
 
 def test_units_that_cannot_be_refitted_say_what_to_do(tmp_path: Path) -> None:
     unit = write_unit(tmp_path)
-    with pytest.raises(UserError, match=r"--backbone big: .* has tiny; choose"):
+    with pytest.raises(UserError, match=r"no backbone 'big' in .*; choose one of tiny"):
         open_unit(str(tmp_path), backbone="big")
     state = Path(unit.state("decision_statistics", 3))
     kept = state.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.cli import main
 from sparc_dist.errors import UserError
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.prompts import ClassMatcher
 from sparc_dist.report import write_report
 from sparc_dist.runs import UnitLayout
 from sparc_dist.runs.status import status
 from sparc_dist.simulation import Noise, Settings, simulate
 from sparc_dist.simulation.inputs import TRAINING_IMAGES, write_inputs
-from tests.support.command import outcome_hashes
+from tests.support.command import outcome_hashes, sparc_dist
 from tests.support.s3 import FaultProxy
 
 SMALL = Settings(images=300, classes=12, seed=3, shard_size=100)
@@ -55,6 +58,36 @@ def test_a_simulation_is_a_run_like_any_other(finished: Path) -> None:
     scores = pq.read_table(finished / UNIT / "scores")
     assert scores["embedding"].to_pylist() == [[]] * 300
     assert 0.1 < np.median(scores["compound"].combine_chunks().flatten()) < 0.35
+
+
+def test_a_small_simulation_needs_no_ray_and_has_the_same_bytes(
+    finished: Path, tmp_path: Path
+) -> None:
+    with using(InProcess()):
+        assert not simulate(str(tmp_path / "light"), SMALL).failures
+    assert all_scores(str(tmp_path / "light")) == all_scores(str(finished))
+    assert outcome_hashes(tmp_path / "light", UNIT) == outcome_hashes(finished, UNIT)
+    done = sparc_dist("simulate", "--images", 50, "--classes", 4, "--out", tmp_path / "command")
+    assert done.returncode == 0, done.stderr
+    assert "starting Ray" not in done.stderr
+
+
+def test_backbones_have_noise_of_their_own_and_one_ensemble_on_ray_or_not(
+    finished: Path, tmp_path: Path
+) -> None:
+    several = replace(SMALL, backbones=2)
+    assert not simulate(str(tmp_path / "ray"), several).failures
+    with using(InProcess()):
+        assert not simulate(str(tmp_path / "light"), several).failures
+    assert all_scores(str(tmp_path / "ray")) == all_scores(str(finished))
+    other = UnitLayout(str(tmp_path / "ray" / "simulation" / "simulated-2"))
+    assert storage.read_bytes(other.scores(0)) != all_scores(str(finished))[0]
+    unit = "simulation/ensemble"
+    ours, rays = (outcome_hashes(tmp_path / name, unit) for name in ("light", "ray"))
+    assert ours == rays
+    for name in ("labels/00001.parquet", "decisions.json", "gallery.npz", "labeler.safetensors"):
+        parts = ((tmp_path / which / unit / name).read_bytes() for which in ("light", "ray"))
+        assert len({*parts}) == 1, name
 
 
 def test_a_second_start_does_nothing(finished: Path) -> None:

@@ -15,7 +15,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError
-from sparc_dist.images.reading import _read
+from sparc_dist.images.reading import read_image
 from sparc_dist.storage import (
     NoBucket,
     Refused,
@@ -132,7 +132,7 @@ def test_refusals_fail_at_once_and_are_never_retried(
 ) -> None:
     before = filesystems.retries()
     for url in ("s3://My Bucket!/x.jpg", "s3://runs"):
-        assert str(_read(url)) == "its URL does not name a file"
+        assert str(read_image(url)) == "its URL does not name a file"
     with pytest.raises(FileNotFoundError):
         storage.read_bytes("s3://runs/none")
     with pytest.raises(NoBucket, match="There is no bucket s3://none; create it"):
@@ -185,15 +185,15 @@ def web() -> Iterator[str]:
 
 def test_on_the_web_a_dead_host_is_an_error_of_the_image() -> None:
     with web() as place:
-        assert str(_read(f"{place}/404")) == "there is no such file"
-        assert str(_read(f"{place}/503")) == "its host does not answer"
-        assert str(_read(f"{place}/403")) == "reading it was refused, or there is no such file"
+        assert str(read_image(f"{place}/404")) == "there is no such file"
+        assert str(read_image(f"{place}/503")) == "its host does not answer"
+        assert str(read_image(f"{place}/403")) == "reading it was refused, or there is no such file"
         with pytest.raises(Refused) as caught:
             storage.read_bytes(f"{place}/403?X-Amz-Signature=abc")
         assert "abc" not in str(caught.value)
         with storage.open_file(f"{place}/200") as file:
             assert file.read() == b""
-    assert str(_read(f"{place}/200")) == "its host does not answer"
+    assert str(read_image(f"{place}/200")) == "its host does not answer"
 
 
 def test_urls_in_messages_have_no_secrets() -> None:
@@ -208,3 +208,22 @@ def test_urls_in_messages_have_no_secrets() -> None:
     assert "http://127.0.0.1:1/x" in str(caught.value)
     assert "pw" not in str(caught.value)
     assert "abc" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("on_s3")
+def test_s3_is_told_what_a_file_is_so_that_browsers_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs, _ = storage.resolve("s3://runs/report/index.html")
+    told: dict[str, Any] = {}
+    put = fs.pipe_file
+
+    def recorded(path: str, content: bytes, **options: Any) -> None:
+        told[path] = options
+        put(path, content, **options)
+
+    monkeypatch.setattr(fs, "pipe_file", recorded)
+    for name in ("index.html", "style.css", "part"):
+        storage.write_bytes(f"s3://runs/report/{name}", b"text")
+        assert storage.read_bytes(f"s3://runs/report/{name}") == b"text"
+    assert list(told.values()) == [{"ContentType": "text/html"}, {"ContentType": "text/css"}, {}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from functools import cache
@@ -15,10 +16,12 @@ import pyarrow as pa
 from sparc_dist import storage
 from sparc_dist.config import Config
 from sparc_dist.core import (
+    Decision,
     DecisionStatistics,
     FinalScores,
     FinalStatistics,
     Fusions,
+    GalleryStatistics,
     LabelStatistics,
     Method,
     can_estimate,
@@ -27,16 +30,27 @@ from sparc_dist.core import (
     fit_fusions,
 )
 from sparc_dist.datasets.images import images_table, write_images
-from sparc_dist.runs import RunLayout, UnitLayout, claim, reduce_checkpoints, shard_groups
+from sparc_dist.prompts import PromptBank
+from sparc_dist.prompts.bank import descriptive_prompts
+from sparc_dist.runs import (
+    Provenance,
+    RunLayout,
+    UnitLayout,
+    claim,
+    reduce_checkpoints,
+    shard_groups,
+)
 from sparc_dist.runs.decisions_file import write_decisions
 from sparc_dist.runs.doubts import doubts_of
-from sparc_dist.runs.fusion_file import write_fusions
+from sparc_dist.runs.gallery_file import write_gallery
+from sparc_dist.runs.labeler_file import FittedLabeler, write_labeler
 from sparc_dist.runs.labels import long_table, wide_table
-from sparc_dist.runs.shards import ERRORS, ClassNames, final_table
-from tests.support.cases import golden, golden_answer
+from sparc_dist.runs.shards import ERRORS, ClassNames, final_table, scores_table, write_shard
+from tests.support.cases import GOLDEN, golden, golden_answer
 
 CLASSES: list[str] = golden_answer("decisions")["classes"]
 IMAGES, SHARD = 800, 47  # 18 shards, each a group: more than are merged at once
+NAMES = ClassNames(CLASSES)
 BROKEN = "broken"  # an image without scores, the last one
 IDS = [f"{number:03d}" for number in range(IMAGES)]
 SHARDS = [range(i, min(i + SHARD, IMAGES)) for i in range(0, IMAGES, SHARD)]
@@ -47,6 +61,17 @@ def golden_fusions() -> tuple[Fusions, FinalScores]:
     scores, mentions, _, _ = golden()
     fusions = fit_fusions(lambda: iter([scores]), mentions, len(CLASSES), Method())
     return fusions, fusions.final(scores)
+
+
+def golden_bank() -> PromptBank:
+    """The prompts of the golden set."""
+    texts = json.loads((GOLDEN / "prompts.json").read_text())["prompts"]
+    return PromptBank(tuple(CLASSES), tuple(descriptive_prompts(CLASSES, texts)))
+
+
+def golden_prompts() -> pa.Table:
+    """The prompts of the golden set, as prompts.parquet has them."""
+    return golden_bank().to_table()
 
 
 def write_unit(root: Path, primary: str = "sparc", labelled: bool = True) -> UnitLayout:
@@ -75,10 +100,11 @@ def _write_unit(root: str, primary: str, labelled: bool) -> None:
     claim(layout, config)
     data = layout.dataset("voc")
     counts = write_images(_images(labelled), data.images, SHARD)
-    storage.write_json(data.marker, {**counts, "notes": []})
+    bank = golden_bank()
+    storage.write_table(data.prompts, bank.to_table())
+    hashes = {"prompts_sha256": bank.sha256, "images_sha256": storage.sha256(data.images)}
+    storage.write_json(data.marker, {**counts, **hashes, "notes": []})
     unit = data.unit("tiny")
-    fusions, _ = golden_fusions()
-    write_fusions(unit.fusion, fusions, CLASSES, "prompts")
     _write_results(unit, primary, labelled)
 
 
@@ -114,13 +140,39 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
         storage.write_table(unit.wide_labels(shard), wide_table(ids, CLASSES, *judged))
         storage.write_table(unit.labels(shard), long_table(ids, CLASSES, *judged))
     write_decisions(unit.decisions, decisions, CLASSES, primary)
+    fusions = golden_fusions()[0]
+    labeler = FittedLabeler(fusions, decisions, primary, golden_prompts(), ClassNames(CLASSES))
+    write_labeler(unit.labeler, labeler)
+    write_gallery(unit, _write_scores(unit, parts, decisions[primary], primary))
     agreement = LabelStatistics.of(final[known], labels[known], decisions)
     metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in ("sparc", "duo")}
     if labelled:
         metrics = evaluate(statistics, counts, agreement, CLASSES, "skip")
     doubts = doubts_of(decisions[primary].status, CLASSES)
-    facts = {"primary": primary, "images": IMAGES, "labelled": IMAGES * labelled}
-    storage.write_json(unit.metrics, metrics | facts | {"doubts": doubts})
+    facts: dict[str, Any] = {"gallery_sha256": storage.sha256(unit.gallery)}
+    facts |= {"primary": primary, "images": IMAGES, "labelled": IMAGES * labelled}
+    facts |= {"notes": [], "stages": {}}
+    errors = {"images": 0, "share": 0.0, "reasons": {}}
+    storage.write_json(unit.metrics, metrics | facts | {"errors": errors, "doubts": doubts})
+
+
+def _write_scores(
+    unit: UnitLayout,
+    parts: list[tuple[FinalScores, np.ndarray, np.ndarray]],
+    rule: Decision,
+    primary: str,
+) -> GalleryStatistics:
+    """Writes scores and markers; returns the gallery."""
+    made_by, shown = Provenance("w", "p", "i", "cpu"), []
+    for shard, (rows, (final, *truth)) in enumerate(zip(SHARDS, parts, strict=True)):
+        ids, cut = IDS[_cut(rows)], _cut(rows)
+        table = scores_table(ids, golden()[0][cut], np.zeros((len(ids), 0), np.float32), NAMES)
+        write_shard(unit, shard, table, [], made_by).write(unit)
+        z = rule.standardise(*final.columns(primary))
+        judged = rule.judge(*final.columns(primary))[1]
+        shown.append(GalleryStatistics.of(shard, ids, z, judged, (truth[0], truth[1])))
+    found: GalleryStatistics = reduce_checkpoints.merge(shown)
+    return found
 
 
 def _cut(rows: range) -> slice:

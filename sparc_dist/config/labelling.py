@@ -1,0 +1,41 @@
+"""The config of ``label``: some images, their classes and one model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from sparc_dist.config.file import parse, resolve
+from sparc_dist.config.presets import TINY
+from sparc_dist.config.schema import Config
+
+#: The model that labels if none is named.
+LABEL_MODEL = "ViT-B-16-quickgelu"
+
+
+def label_config(
+    images: Sequence[str],
+    classes: Sequence[str],
+    out: str,
+    model: str = LABEL_MODEL,
+    weights: str | None = None,
+) -> Config:
+    """Returns the config of some images, their classes and one model.
+
+    images: photos, folders, patterns or URLs. weights: OpenAI's by default.
+    """
+    if weights is None and model != TINY:
+        weights = "openai"
+    dataset = {
+        "name": "images",
+        "kind": "folder",
+        "images": images[0] if len(images) == 1 else images,
+        "classes": classes,
+    }
+    raw = {
+        "output": out,
+        "datasets": [dataset],
+        "backbones": [{"name": "model", "model": model, "weights": weights}],
+        "max_error_share": 1,  # unreadable images have rows of their own
+    }
+    return resolve(parse(raw, "label"), os.getcwd())

@@ -1,0 +1,88 @@
+"""Growth: a run's list of images follows its data set; new images become new shards at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparc_dist import storage
+from sparc_dist.config import DatasetConfig
+from sparc_dist.datasets.changes import Comparison, ImageChanges
+from sparc_dist.datasets.images import SCHEMA, in_shards, stored_shards
+from sparc_dist.runs import DatasetLayout, UnitLayout
+from sparc_dist.runs.removal import drop_images
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a list grows.
+
+    drops: whether images that were removed leave the run, and changed ones are read again. applies:
+    whether the labeler of the run labels new images; otherwise all images are fitted again. since:
+    when the run began.
+    """
+
+    shard_size: int
+    drops: bool
+    applies: bool
+    since: str
+
+
+def grow(
+    dataset: DatasetConfig, layout: DatasetLayout, units: Sequence[UnitLayout], how: Growth
+) -> ImageChanges:
+    """Lists the images again and writes the changes; returns them. units: of all backbones."""
+    facts = storage.read_json(layout.marker)
+    listed = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    comparison = Comparison(dataset, layout, facts.get("listed", how.since))
+    changes = comparison.changes
+    refits = "applied_from" in facts and not how.applies
+    grows = changes.new or (how.drops and changes)
+    for unit in units if grows or refits else ():
+        # Without metrics a unit is unfinished: if this is interrupted, the run goes on here.
+        storage.delete(unit.metrics)
+    if grows:
+        if how.drops:
+            _drop(comparison, layout, units)
+        _rewrite(comparison, layout, how)
+    sha256 = storage.sha256(layout.images)
+    if refits or sha256 != facts["images_sha256"]:  # changed now, or by an interrupted start
+        applied_from = facts.pop("applied_from", facts["shards"])
+        earlier = {*facts.get("earlier", []), facts["images_sha256"]}
+        facts |= {**_counts(layout), "images_sha256": sha256, "earlier": sorted(earlier)}
+        facts |= {"listed": listed, **({"applied_from": applied_from} if how.applies else {})}
+        storage.write_json(layout.marker, facts)
+    return changes
+
+
+def _drop(comparison: Comparison, layout: DatasetLayout, units: Sequence[UnitLayout]) -> None:
+    """Removes images from the results of all units."""
+    for shard, rows in enumerate(stored_shards(layout)):
+        gone = rows.filter(pa.array(comparison.gone(rows)))["image_id"].to_pylist()
+        for unit in units if gone else ():
+            drop_images(unit, shard, gone)
+
+
+def _rewrite(comparison: Comparison, layout: DatasetLayout, how: Growth) -> None:
+    """Writes images.parquet again: the old shards, then the new ones."""
+    with (
+        storage.atomic_file(layout.images) as path,
+        pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer,
+    ):
+        for rows in stored_shards(layout):
+            kept = rows.filter(pa.array(~comparison.gone(rows))) if how.drops else rows
+            writer.write_table(kept.cast(SCHEMA), row_group_size=max(len(kept), 1))
+        for rows in in_shards(comparison.added(with_changed=how.drops), [how.shard_size]):
+            writer.write_table(rows)
+
+
+def _counts(layout: DatasetLayout) -> dict[str, Any]:
+    """Returns the counts of dataset.json."""
+    sizes = storage.row_group_sizes(layout.images)
+    labelled = sum(len(rows) - rows["labels"].null_count for rows in stored_shards(layout))
+    return {"images": sum(sizes), "labelled": labelled, "shards": len(sizes)}

@@ -1,0 +1,102 @@
+"""The map phase without images: embeddings of another run in, scores in storage.
+
+A shard is one product of its embeddings with the texts. No image is opened, and no worker holds a
+model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sparc_dist import storage
+from sparc_dist.core import Scores
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.executor import current, get, submit
+from sparc_dist.pipeline.map_phase import ShardOutcome
+from sparc_dist.pipeline.write import Target
+from sparc_dist.runs import DatasetLayout, UnitLayout, shard_groups
+from sparc_dist.runs.embedded_run import EmbeddedShard
+from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.storage import retries
+
+if TYPE_CHECKING:
+    from sparc_dist.prompts import TextEmbeddings
+
+WHAT = "Scoring stored embeddings"
+
+
+@dataclass(frozen=True)
+class EmbeddedPhase:
+    """Everything needed to score the shards of a data set from stored embeddings.
+
+    sources, targets: by the name of the backbone, the unit with the embeddings and that of the
+    scores.
+    """
+
+    dataset: DatasetLayout
+    sources: Mapping[str, UnitLayout]
+    targets: Mapping[str, Target]
+
+    def run(
+        self, todo: Mapping[int, Sequence[str]], texts: Any, limit: float
+    ) -> Iterator[ShardOutcome]:
+        """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes.
+
+        texts: as embed_prompts returns them.
+        """
+        shards = list(todo.items())
+        parts = [shards[part.start : part.stop] for part in shard_groups(len(shards))]
+        jobs = [submit(_score, self, part, texts) for part in parts]
+        for job in current().finished(jobs, limit, WHAT):
+            yield from get(job, limit, WHAT)
+
+    def score(
+        self, shard: int, names: Sequence[str], texts: Mapping[str, TextEmbeddings]
+    ) -> ShardOutcome:
+        """Scores a shard; a backbone's failure does not affect the others."""
+        done, failures, errors = [], {}, 0
+        for name in names:
+            try:
+                errors = self._write(shard, name, texts[name])
+                done.append(name)
+            except UserError as error:
+                failures[name] = str(error)
+        return ShardOutcome(shard, done, failures, errors)
+
+    def _write(self, shard: int, name: str, texts: TextEmbeddings) -> int:
+        """Writes a shard's scores under one backbone; returns the number of unreadable images."""
+        before = retries()
+        target, source = self.targets[name], self.sources[name]
+        weights, width = target.scoring.weights_sha256, texts.singleton.shape[1]
+        found = EmbeddedShard.read(source, shard, weights, width)
+        self._check_images(shard, found, source)
+        parts = (texts.singleton, texts.auxiliary, texts.compound)
+        scores = Scores(*(found.embedding @ rows.T for rows in parts))
+        table = scores_table(found.ids, scores, found.embedding, target.names)
+        # The device is the one that embedded the images.
+        scoring = replace(target.scoring, device=found.marker.scoring.device)
+        marker = write_shard(target.unit, shard, table, found.errors, scoring)
+        spent = retries() - before
+        replace(marker, retries=spent, input=found.marker.input).write(target.unit)
+        return len(found.errors)
+
+    def _check_images(self, shard: int, found: EmbeddedShard, source: UnitLayout) -> None:
+        """Raises UserError unless the embeddings are those of the shard's images."""
+        images = storage.read_row_group(self.dataset.images, shard, ["image_id"])
+        ids = [*found.ids, *(error["image_id"] for error in found.errors)]
+        if sorted(ids) != sorted(images["image_id"].to_pylist()):
+            raise UserError(
+                f"{source.scores(shard)} has other images than shard {shard} of "
+                f"{self.dataset.images}; run without --embeddings-from, or start over with "
+                "--overwrite."
+            )
+
+
+def _score(
+    phase: EmbeddedPhase,
+    part: Sequence[tuple[int, Sequence[str]]],
+    texts: Mapping[str, TextEmbeddings],
+) -> list[ShardOutcome]:
+    return [phase.score(shard, names, texts) for shard, names in part]

@@ -1,0 +1,249 @@
+"""The ensemble of a data set's backbones: a unit whose final scores are the mean of theirs.
+
+One pass over the members' final scores takes the place of the first three passes of the reduce; the
+others are the same. It is resumed as any reduce.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparc_dist import storage
+from sparc_dist.config import ENSEMBLE, Config
+from sparc_dist.core import Decision, FinalScores, FinalStatistics, Moments, Standard, average
+from sparc_dist.errors import UserError
+from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.pipeline.passes import ShardGroup, total
+from sparc_dist.pipeline.prepare import Prepared
+from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
+from sparc_dist.pipeline.stages import Stages
+from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of
+from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
+from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
+from sparc_dist.runs.ensembles import members_key
+from sparc_dist.runs.labeler_file import read_labeler
+from sparc_dist.runs.markers import READERS
+from sparc_dist.runs.shards import ERRORS, ClassNames, error_kind, final_table
+
+
+@dataclass(frozen=True)
+class Member:
+    """A finished unit to average. key: of its final scores."""
+
+    name: str
+    shards: UnitShards
+    key: str
+
+    def statistics(self, group: ShardGroup) -> tuple[FinalStatistics, list[str]]:
+        """Returns the state of a group of its final scores, and their hashes."""
+        url = self.shards.unit.state(FINAL.stage, group.number)
+        key = f"{self.key}:{group.shards.start}:{group.shards.stop}"
+        found = reduce_checkpoints.load(url, key, FinalStatistics)
+        if found is None:
+            raise self._damaged(url)
+        return found
+
+    def final(self, shard: int, sha256: str) -> tuple[list[str], FinalScores]:
+        """Returns a shard's image ids and final scores, compared with their hash."""
+        if not self.shards.has_final(shard, sha256):
+            raise self._damaged(self.shards.unit.final(shard))
+        return self.shards.final(shard, sha256)
+
+    def errors(self, shard: int) -> dict[str, str]:
+        """Returns why images of a shard could not be read."""
+        rows = storage.read_table(self.shards.unit.errors(shard)).to_pylist()
+        return {row["image_id"]: row["error"] for row in rows}
+
+    def _damaged(self, url: str) -> UserError:
+        return UserError(
+            f"{url} is missing or damaged; delete {self.shards.unit.metrics} and start the run "
+            "again: it keeps the scores and computes the rest."
+        )
+
+
+@dataclass
+class EnsembleUnit:
+    """The ensemble of a data set. members: backbones with the keys of their final scores."""
+
+    config: Config
+    data: Prepared
+    members: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        self.stages = Stages(*self.key)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The name of the data set, and its own."""
+        return self.data.config.name, ENSEMBLE
+
+    @property
+    def layout(self) -> UnitLayout:
+        """The names of its files."""
+        return self.data.layout.unit(ENSEMBLE)
+
+    def remove(self) -> None:
+        """Deletes all its files, the marker first."""
+        storage.delete(self.layout.metrics)
+        with ThreadPoolExecutor(READERS) as workers:
+            list(workers.map(storage.delete, self.layout.files(len(self.data.sizes))))
+
+    def make(self, metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Writes all its files; returns its metrics. metrics: those of its members."""
+        storage.delete(self.layout.metrics)
+        phase, bank = self._phase(), self.data.bank
+        members = [Member(name, self._shards(name), own) for name, own in self.members.items()]
+        groups = phase.passes.groups()
+        standards = [submit(_standard, member, groups) for member in members]
+        statistics = phase.merged(AVERAGE, self.stages, members, bank.names, *standards)
+        decisions, counts = phase.decide(statistics, self.stages)
+        images = get(submit(_images, statistics), phase.limit, "Counting the images")
+        saving = submit(_save, decisions, self.layout, phase.primary, images, members, *standards)
+        get(saving, phase.limit, "Writing the labeler")
+        decided = phase.label(decisions, self.stages)
+        found = {
+            **decided_facts(phase, (statistics, counts, decided), self.config, self.data),
+            "images": images,
+            "errors": self._errors(phase, images),
+            "backbones": list(self.members),
+            "final_key": phase.key,
+            "prompts_sha256": bank.sha256,
+            "device": "+".join(sorted({own["device"] for own in metrics.values()})),
+            "notes": self._notes(images, metrics),
+            "stages": self.stages.summary(),
+            "recovery": {"storage_retries": phase.retries},
+        }
+        storage.write_json(self.layout.metrics, found)
+        return found
+
+    def _phase(self) -> ReducePhase:
+        """Returns its reduce, of which the first passes are not needed."""
+        config, data = self.config, self.data
+        of = (data.bank, config.method, primary_of(config, data.config))
+        key, limit = members_key(self.members) or "", config.resources.no_progress_seconds
+        return ReducePhase(self._shards(ENSEMBLE), *of, data.sizes, key, limit)
+
+    def _errors(self, phase: ReducePhase, images: int) -> dict[str, Any]:
+        """Returns the part of its metrics about images that no backbone could read."""
+        errors, reasons = self.data.images - images, Counter[str]()
+        for part in phase.passes.each("errors", _reasons, phase.shards) if errors else ():
+            reasons += get(part, phase.limit, "Counting errors")
+        return error_facts(images, errors, reasons)
+
+    def _shards(self, name: str) -> UnitShards:
+        bank, layout = self.data.bank, self.data.layout
+        sizes = (len(bank.classes), len(bank.compound), len(bank.background))
+        return UnitShards(layout, layout.unit(name), *sizes)
+
+    def _notes(self, images: int, metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Returns which backbones it holds, which not, and which lack images."""
+        missing = [b.name for b in self.config.backbones if b.name not in self.members]
+        without = f"; without {', '.join(missing)}, which did not finish" if missing else ""
+        notes = [f"The mean of {', '.join(self.members)}{without}."]
+        for name, own in metrics.items():
+            if fewer := images - own["images"]:
+                notes.append(
+                    f"{fewer} images have no scores under {name} and are averaged over the others."
+                )
+        return notes
+
+
+def _standard(member: Member, groups: Sequence[ShardGroup]) -> Standard:
+    """Returns what standardises a member, from the moments that its pass 3 has gathered."""
+    moments: Moments = reduce_checkpoints.merge(
+        [member.statistics(group)[0].every for group in groups]
+    )
+    return Standard.of(moments)
+
+
+def _averaged(
+    shards: UnitShards,
+    group: ShardGroup,
+    members: Sequence[Member],
+    names: ClassNames,
+    *standards: Standard,
+) -> tuple[FinalStatistics, list[str]]:
+    """Writes the mean of the members' scores; returns their state and the hashes of the files."""
+    hashes = [member.statistics(group)[1] for member in members]
+    states, written = [], []
+    for place, shard in enumerate(group.shards):
+        own = [
+            member.final(shard, known[place]) for member, known in zip(members, hashes, strict=True)
+        ]
+        rows = storage.read_row_group(shards.dataset.images, shard, ["image_id", "uri"])
+        scored = {image_id for ids, _ in own for image_id in ids}
+        ids = [image_id for image_id in rows["image_id"].to_pylist() if image_id in scored]
+        index = {image_id: row for row, image_id in enumerate(ids)}
+        parts = (
+            (final, standard, np.array([index[image_id] for image_id in found], dtype=np.intp))
+            for (found, final), standard in zip(own, standards, strict=True)
+        )
+        final = average(parts, len(ids))
+        _write_errors(shards, shard, members, rows, scored)
+        table = final_table(pa.chunked_array([pa.array(ids, pa.string())]), final, names)
+        written.append(storage.write_table(shards.unit.final(shard), table))
+        states.append(FinalStatistics.of(final, *shards.labels(shard, ids)))
+    return total(states), written
+
+
+def _write_errors(
+    shards: UnitShards, shard: int, members: Sequence[Member], rows: pa.Table, scored: set[str]
+) -> None:
+    """Writes the images that no member could read, with the reason of the first that says one."""
+    missing = [row for row in rows.to_pylist() if row["image_id"] not in scored]
+    reasons: dict[str, str] = {}
+    for member in members if missing else ():
+        reasons = member.errors(shard) | reasons
+    told = [
+        {
+            "image_id": row["image_id"],
+            "uri": storage.without_secrets(row["uri"]),
+            "error": reasons.get(row["image_id"], "no backbone has scores of it"),
+        }
+        for row in missing
+    ]
+    table = pa.Table.from_pylist(told, schema=ERRORS)
+    storage.write_table(shards.unit.errors(shard), table)
+
+
+def _is_written(shards: UnitShards, shard: int, sha256: str) -> bool:
+    """Whether both files of a shard are there, the final scores as they were written."""
+    errors = storage.byte_range(shards.unit.errors(shard), 0, 1)
+    return shards.has_final(shard, sha256) and storage.read_if_exists(errors) is not None
+
+
+def _images(statistics: FinalStatistics) -> int:
+    return statistics.every.count
+
+
+def _reasons(group: ShardGroup, shards: UnitShards) -> Counter[str]:
+    tables = (storage.read_table(shards.unit.errors(shard), ["error"]) for shard in group.shards)
+    return Counter(error_kind(why) for table in tables for why in table["error"].to_pylist())
+
+
+def _save(
+    decisions: Mapping[str, Decision],
+    unit: UnitLayout,
+    primary: str,
+    images: int,
+    members: Sequence[Member],
+    *standards: Standard,
+) -> None:
+    """Writes the labeler; it has no use for its members' own decisions."""
+    labelers = {
+        member.name: replace(read_labeler(member.shards.unit.labeler), decisions={}, rule={})
+        for member in members
+    }
+    by_name = {member.name: own for member, own in zip(members, standards, strict=True)}
+    labeler = EnsembleLabeler(labelers, by_name, decisions, primary, images)
+    write_any_labeler(unit.labeler, labeler)
+
+
+AVERAGE = Pass(FINAL.stage, FINAL.kind, _averaged, _is_written)

@@ -1,0 +1,97 @@
+"""Thumbnails of the images that pages show; an image that cannot be read has an error instead."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Semaphore
+
+from sparc_dist import storage
+from sparc_dist.errors import UserError
+from sparc_dist.images.decoding import BadImage, thumbnail
+from sparc_dist.images.reading import READERS, read_image
+from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.runs import RunLayout
+
+#: The longer side of a thumbnail in pixels, and how many are made by one piece of work.
+SIDE, GROUP = 160, 200
+
+#: A piece of work decodes so many images at once: one may take a gigabyte, as in the map phase.
+DECODERS = 2
+
+#: The error of a thumbnail that is still to be made.
+MISSING = "not made yet"
+
+#: The error of each image by its key; None where there is a thumbnail.
+Errors = dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Thumbnails:
+    """The thumbnails of a data set, which its units share: an image is read once for all."""
+
+    layout: RunLayout
+    dataset: str
+
+    def make(self, uris: Mapping[str, str], limit: float) -> Errors:
+        """Makes those that are missing; returns what is known of all. uris: by key."""
+        before = self.made()
+        keys = [key for key in uris if before.get(key, MISSING) is not None]
+        # Listed before they are made, so that none is left behind when this is interrupted.
+        url = self.layout.thumbnails(self.dataset)
+        storage.write_json(url, before | dict.fromkeys(keys, MISSING))
+        groups = [keys[i : i + GROUP] for i in range(0, len(keys), GROUP)]
+        jobs = [submit(_make_group, self, [(key, uris[key]) for key in part]) for part in groups]
+        errors: Errors = {key: before.get(key) for key in uris}
+        for job in jobs:
+            errors |= get(job, limit, "Making thumbnails")
+        storage.write_json(url, before | errors)
+        return errors
+
+    def keep(self, keys: Container[str]) -> None:
+        """Deletes the thumbnails of other images."""
+        made = self.made()
+        with ThreadPoolExecutor(READERS) as workers:
+            list(workers.map(self._delete, [key for key in made if key not in keys]))
+        left = {key: error for key, error in made.items() if key in keys}
+        if left != made:
+            storage.write_json(self.layout.thumbnails(self.dataset), left)
+
+    def made(self) -> Errors:
+        """Returns what was made earlier."""
+        return dict(storage.read_json_if_exists(self.layout.thumbnails(self.dataset)) or {})
+
+    def _delete(self, key: str) -> None:
+        storage.delete(self.layout.thumbnail(self.dataset, key))
+
+    def make_one(self, key: str, uri: str, decoders: Semaphore) -> str | None:
+        """Writes one thumbnail; returns why it could not be made, None if it was."""
+        content = read_image(uri)
+        if isinstance(content, BadImage):
+            return str(content)
+        try:
+            with decoders:
+                small = thumbnail(content, SIDE)
+        except BadImage as error:
+            return str(error)
+        storage.write_bytes(self.layout.thumbnail(self.dataset, key), small)
+        return None
+
+
+def _make_group(thumbnails: Thumbnails, images: Sequence[tuple[str, str]]) -> Errors:
+    """Makes some thumbnails; once a store does not answer, the others are not tried."""
+    away: list[str] = []
+    decoders = Semaphore(DECODERS)
+
+    def make(image: tuple[str, str]) -> tuple[str, str | None]:
+        key, uri = image
+        try:
+            return key, away[0] if away else thumbnails.make_one(key, uri, decoders)
+        except UserError as error:  # a report is made without a store that is away
+            away.append(str(error))
+            return key, str(error)
+
+    # Threads: a store is slow to answer, and Pillow decodes without Python's lock.
+    with ThreadPoolExecutor(READERS) as workers:
+        return dict(workers.map(make, images))

@@ -1,0 +1,21 @@
+"""gallery.npz: which images of a unit a report shows, and the counts that it draws."""
+
+from __future__ import annotations
+
+from sparc_dist.core import GalleryStatistics
+from sparc_dist.runs import reduce_checkpoints
+from sparc_dist.runs.layout import UnitLayout
+
+#: The version of the file's format.
+FORMAT = "gallery-1"
+
+
+def write_gallery(unit: UnitLayout, gallery: GalleryStatistics) -> None:
+    """Writes the merged state of all shards."""
+    reduce_checkpoints.save(unit.gallery, FORMAT, gallery)
+
+
+def read_gallery(unit: UnitLayout) -> GalleryStatistics | None:
+    """Returns the state; None if it is missing, as in runs of older versions, or damaged."""
+    found = reduce_checkpoints.load(unit.gallery, FORMAT, GalleryStatistics)
+    return None if found is None else found[0]

@@ -1,0 +1,40 @@
+"""Removal: takes images out of the stored results of a shard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparc_dist import storage
+from sparc_dist.runs.layout import UnitLayout
+from sparc_dist.runs.markers import Marker
+from sparc_dist.runs.shards import error_kind
+
+
+def drop_images(unit: UnitLayout, shard: int, ids: Sequence[str]) -> None:
+    """Removes images from all tables of a shard, and from its marker, which is written last."""
+    marker = Marker.read(unit, shard)
+    if marker is None:
+        return  # it is still to be scored
+    gone = pa.array(ids, pa.string())
+    hashes = dict(marker.sha256)
+    tables: dict[str, pa.Table] = {}
+    for name in ("scores", "errors", "final", "labels", "wide_labels"):
+        url: str = getattr(unit, name)(shard)
+        try:
+            table = storage.read_table(url)
+        except FileNotFoundError:
+            continue  # not kept, or not yet computed
+        tables[name] = table.filter(pc.invert(pc.is_in(table["image_id"], gone)))
+        sha256 = storage.write_table(url, tables[name])
+        if name in hashes:
+            hashes[name] = sha256
+    reasons = Counter(map(error_kind, tables["errors"]["error"].to_pylist()))
+    images = len(tables["scores"] if "scores" in tables else tables["final"])
+    # What is known of the drift is that of all its images, and goes with the first removed one.
+    left = replace(marker, images=images, errors=len(tables["errors"]), reasons=dict(reasons))
+    replace(left, sha256=hashes, debiased=None).write(unit)

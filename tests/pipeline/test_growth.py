@@ -1,0 +1,229 @@
+"""Runs that grow: new images become new shards, and only they are read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from sparc_dist.cli import main
+from sparc_dist.config import load_config
+from sparc_dist.datasets import growth
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess
+from sparc_dist.runner import run
+from sparc_dist.runs.labeler_file import read_facts
+from sparc_dist.runs.shards import matrix
+
+WriteConfig = Callable[..., str]
+CLASSES = "cat,dog,sofa,car,pizza,clock,bird,boat,tree,chair"
+
+
+@pytest.fixture(autouse=True)
+def light() -> Iterator[None]:
+    with using(InProcess()):
+        yield
+
+
+@pytest.fixture
+def photos(tmp_path: Path, scenes: Path) -> Path:
+    """A folder of the first 40 scenes; the other 20 are new later."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    add(folder, scenes, range(40))
+    return folder
+
+
+def add(folder: Path, scenes: Path, numbers: range) -> None:
+    for number, path in enumerate(sorted(scenes.iterdir())):
+        if number in numbers:
+            shutil.copy(path, folder)
+
+
+def blind(folder: Path, names: set[str]) -> None:
+    """Makes photos unreadable, without a change of time: who reads them again is found out."""
+    for name in names:
+        stat = (folder / name).stat()
+        (folder / name).write_bytes(b"not read again")
+        os.utime(folder / name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def label(folder: Path, out: Path, *options: str) -> int:
+    command = ["label", str(folder), "--classes", CLASSES, "--model", "sparc-tiny"]
+    return main([*command, "--out", str(out), *options])
+
+
+def rows(out: Path) -> dict[str, list[str]]:
+    """The lines of labels.csv by image."""
+    found: dict[str, list[str]] = {}
+    for line in (out / "labels.csv").read_text().splitlines()[1:]:
+        found.setdefault(line.partition(",")[0], []).append(line)
+    return found
+
+
+def final(unit: Path) -> dict[str, list[float]]:
+    table = pq.read_table(unit / "final")
+    return dict(zip(table["image_id"].to_pylist(), table["duo"].to_pylist(), strict=True))
+
+
+def test_a_photo_folder_that_grows(
+    tmp_path: Path, photos: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    first, unit = rows(out), out / "images" / "model"
+    fitted = (unit / "labeler.safetensors").read_bytes()
+    old = {path.name for path in photos.iterdir()}
+    removed = set(sorted(old)[:3])
+    blind(photos, old)
+    for name in removed:
+        (photos / name).unlink()
+    add(photos, scenes, range(40, 60))
+    capsys.readouterr()
+
+    assert label(photos, out) == 0
+    told = capsys.readouterr()
+    assert "40 → 57: 20 new photos, 3 removed since the run; new ones are labelled" in told.err
+    assert "The classes of all 57 images" in told.out
+    second = rows(out)
+    assert set(second) == {path.name for path in photos.iterdir()}
+    assert all(second[name] == first[name] for name in old - removed)
+    assert (unit / "labeler.safetensors").read_bytes() == fitted
+    metrics = json.loads((unit / "metrics.json").read_text())
+    assert (metrics["images"], metrics["errors"]["images"], metrics["fitted_on"]) == (57, 0, 40)
+
+    # Nothing has changed: nothing is done.
+    assert label(photos, out) == 0
+    assert "already finished" in capsys.readouterr().err
+    assert rows(out) == second
+
+    # A new fit reads no photo again, not even those that the labeler has labelled.
+    blind(photos, {path.name for path in photos.iterdir()})
+    assert label(photos, out, "--refit") == 0
+    assert set(rows(out)) == set(second)
+    assert rows(out) != second
+    assert read_facts(str(unit / "labeler.safetensors"))["images"] == 57
+
+
+def test_a_refit_is_a_fresh_fit_but_for_rounding(
+    tmp_path: Path, photos: Path, scenes: Path
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    for path in sorted(photos.iterdir())[:3]:
+        path.unlink()
+    add(photos, scenes, range(40, 60))
+    assert label(photos, out, "--refit") == 0
+    assert label(photos, tmp_path / "fresh") == 0
+    ours, fresh = (final(folder / "images" / "model") for folder in (out, tmp_path / "fresh"))
+    assert set(ours) == set(fresh)
+    for name, scores in fresh.items():
+        np.testing.assert_allclose(ours[name], scores, atol=2e-4)
+
+
+def test_a_changed_photo_is_read_again(tmp_path: Path, photos: Path, scenes: Path) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    first = rows(out)
+    name, other = sorted(path.name for path in photos.iterdir())[5:7]
+    shutil.copyfile(photos / other, photos / name)
+    later = (photos / name).stat().st_mtime + 100
+    os.utime(photos / name, (later, later))
+    assert label(photos, out) == 0
+    second = rows(out)
+    assert set(second) == set(first)
+    assert second[name] != first[name]
+    for mine, others in zip(second[name], second[other], strict=True):
+        assert mine.split(",")[1] == others.split(",")[1]
+        assert float(mine.split(",")[4]) == pytest.approx(float(others.split(",")[4]), abs=1e-3)
+
+
+def test_an_interrupted_growth_is_completed(
+    tmp_path: Path, photos: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    sorted(photos.iterdir())[0].unlink()
+    add(photos, scenes, range(40, 60))
+    counts = growth._counts
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    # The list of images is written, the marker that counts it is not.
+    monkeypatch.setattr(growth, "_counts", interrupted)
+    assert label(photos, out) == 130
+    monkeypatch.setattr(growth, "_counts", counts)
+    assert label(photos, out) == 0
+    assert set(rows(out)) == {path.name for path in photos.iterdir()}
+    facts = json.loads((out / "images" / "dataset.json").read_text())
+    assert (facts["images"], "applied_from" in facts) == (59, False)  # fitted over all
+
+
+def test_extend_equals_a_fresh_run_to_the_bit(
+    tmp_path: Path, write_config: WriteConfig, scenes: Path
+) -> None:
+    names = sorted(path.name for path in scenes.iterdir())
+
+    def write(count: int, to: str) -> str:
+        table = tmp_path / "images.csv"
+        lines = [f"{scenes / name},{name},cat" for name in names[:count]]
+        table.write_text("\n".join(["uri,image_id,labels", *lines, ""]))
+        manifest = {"kind": "manifest", "images": str(table), "classes": CLASSES.split(",")}
+        return write_config(manifest, output=to, shard_size=16)
+
+    # 32 images fill two shards, so those of a fresh run of 60 have the same edges.
+    assert not run(load_config(write(32, "run"))).failures
+    times = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "run/scenes/tiny/scores").iterdir()
+    }
+    grown = load_config(write(60, "run"))
+    assert main(["run", str(tmp_path / "config.yaml"), "--extend"]) == 0
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+    assert not run(load_config(write(60, "fresh"))).failures
+    ours, fresh = (tmp_path / name / "scenes" / "tiny" for name in ("run", "fresh"))
+    for name in ("scores", "final", "labels", "labels-wide", "errors"):
+        for path in sorted((fresh / name).iterdir()):
+            assert (ours / name / path.name).read_bytes() == path.read_bytes(), path
+    assert (ours / "labeler.safetensors").read_bytes() == (
+        fresh / "labeler.safetensors"
+    ).read_bytes()
+    # The run is that of the longer table now.
+    assert run(grown).nothing_to_do
+
+
+def test_extend_keeps_removed_images(
+    tmp_path: Path, photos: Path, write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_config({"images": str(photos)})
+    assert main(["run", path]) == 0
+    before = final(tmp_path / "run" / "scenes" / "tiny")
+    sorted(photos.iterdir())[0].unlink()
+    capsys.readouterr()
+    assert main(["run", path, "--extend"]) == 0
+    assert "1 removed photo since the run" in capsys.readouterr().err
+    assert final(tmp_path / "run" / "scenes" / "tiny") == before
+
+
+def test_decide_asks_for_a_fit_over_all(
+    tmp_path: Path, photos: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    add(photos, scenes, range(40, 44))
+    assert label(photos, out) == 0
+    capsys.readouterr()
+    assert main(["decide", str(out), "--per-image", "2"]) == 2
+    assert "--refit" in capsys.readouterr().err
+    table = pq.read_table(out / "images" / "model" / "final")
+    assert matrix(table["duo"], 10).shape == (44, 10)
+
+
+def test_extend_and_overwrite_contradict(write_config: WriteConfig) -> None:
+    assert main(["run", write_config(), "--extend", "--overwrite"]) == 2
