@@ -50,7 +50,7 @@ def open_page(browser: Any, report: Path) -> Iterator[Open]:
         page = contexts[-1].new_page()
         page.on("console", lambda message: wrong.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}"))
+        page.on("requestfailed", lambda request: _check_failed(request, wrong))
         page.on("request", lambda request: _check(request.url, base, wrong))
         page.goto(f"{base}/{name}")
         return page
@@ -59,6 +59,13 @@ def open_page(browser: Any, report: Path) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert not wrong
+
+
+def _check_failed(request: Any, wrong: list[str]) -> None:
+    # The browser itself gives up on pictures of a list that the page has replaced or left; a
+    # file that is missing has another error.
+    if request.failure != "net::ERR_ABORTED":
+        wrong.append(f"failed: {request.url}: {request.failure}")
 
 
 def _check(url: str, base: str, wrong: list[str]) -> None:
