@@ -27,6 +27,8 @@ COLUMNS = (
 )
 #: mAP of SPARC on local features of RN50x64, as the paper's final version has them.
 LOCAL, PUBLISHED = "RN50x64", {"COCO": 77.8, "VOC": 91.1, "NUSWIDE": 43.5}
+#: mAP of PIAA (ICML 2026), another method on patches of CLIP.
+PIAA = {"VOC": 92.5, "NUSWIDE": 50.6}
 NOTHING = (
     "No two backbones of the run differ in `features` alone, so there is nothing to compare; list "
     "a model more than once, such as `backbones: [{name: plain, model: M, weights: W}, {name: "
@@ -78,7 +80,7 @@ def features(session: ExperimentSession) -> Result:
     ]
     labels = [f"{_place(each)}: {each.title}" for each in compared]
     values = {TITLES[name]: [_mean_ap(run, each, name) for each in compared] for name in methods}
-    remarks = [REMARK if wanted else NOTHING, *run.remarks(), *failures]
+    remarks = [REMARK if wanted else NOTHING, *peers(run), *run.remarks(), *failures]
     return Result(
         "Local features",
         Table(COLUMNS, [row for each in compared for row in _rows(run, each, methods)]),
@@ -86,6 +88,13 @@ def features(session: ExperimentSession) -> Result:
         remarks,
         _summary(run, compared, methods),
     )
+
+
+def peers(run: FinishedRun) -> list[str]:
+    """Returns a remark on what another method has published for the data sets of a run."""
+    names = {paper.dataset_name(dataset): dataset.name for dataset in run.datasets}
+    known = [f"{names[name]} {mean_ap} %" for name, mean_ap in PIAA.items() if name in names]
+    return [f"PIAA (ICML 2026), on patches too, publishes: {', '.join(known)}."] if known else []
 
 
 def _base(unit: Unit, units: Iterable[Unit]) -> Unit:

@@ -10,6 +10,7 @@ from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
 from sparc_dist.core.variants import SPARC
 from sparc_dist.experiments import EXPERIMENTS, paper
 from sparc_dist.experiments.ablations import ABLATIONS
+from sparc_dist.experiments.features import peers
 from sparc_dist.experiments.finished_run import FinishedRun
 from sparc_dist.experiments.main_table import main_table, verdict
 from sparc_dist.experiments.per_class import per_class
@@ -114,3 +115,9 @@ def test_a_table_as_markdown_and_as_csv() -> None:
 def test_a_data_set_of_the_paper_is_recognised_under_another_name() -> None:
     data = DatasetConfig.model_validate(dataset("coco2014") | {"name": "mine"})
     assert paper.dataset_name(data) == "COCO"
+
+
+def test_what_a_peer_publishes_is_named_for_the_data_sets_of_a_run() -> None:
+    assert peers(finished_run(["coco2014"])) == []
+    (remark,) = peers(finished_run(["coco2014", "voc2007"]))
+    assert remark.endswith("publishes: voc2007 92.5 %.")

@@ -1,7 +1,7 @@
 """Writes checkpoints in the form in which OpenAI publishes CLIP's weights.
 
-``python -m tests.openai_form FOLDER [NAME …]`` writes those of the paper's backbones under random
-weights and OpenAI's file names, for a config with ``weights_folder: FOLDER``.
+``python -m tests.support.openai_form FOLDER [NAME …]`` writes those of the paper's backbones under
+random weights and OpenAI's file names, for a config with ``weights_folder: FOLDER``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write_random(folder: Path, name: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write one at a time: only the largest must fit into memory."""
-    parser = argparse.ArgumentParser(prog="python -m tests.openai_form")
+    parser = argparse.ArgumentParser(prog="python -m tests.support.openai_form")
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(OPENAI)}")
     options = parser.parse_args(arguments)
