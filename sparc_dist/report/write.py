@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from sparc_dist import storage
+from sparc_dist import __version__, storage
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.executor import executor, joins_ray
 from sparc_dist.pipeline.progress import heartbeat
@@ -24,13 +24,14 @@ def write_report(
 ) -> Results:
     """Writes ``report/`` of a run: tables.md, tables.csv, pages and example pictures.
 
-    against: other runs that the page for comparisons offers, too. A report of the same results is
-    left as it is, without reading any image. Works on the executor in use, else on a Ray that there
-    is to join, else in this process. resources: of the run.
+    against: other runs that the page for comparisons offers, too. A report of the same results by
+    the same version is left as it is, without reading any image. Works on the executor in use, else
+    on a Ray that there is to join, else in this process. resources: of the run.
     """
     results, *others = map(read_results, (run, *against))
     marker = storage.read_json_if_exists(results.layout.report_marker)
-    sha256 = "+".join(one.sha256 for one in (results, *others))
+    # Another version has other pages.
+    sha256 = "+".join((__version__, *(one.sha256 for one in (results, *others))))
     if not isinstance(marker, dict) or "files" not in marker or marker.get("sha256") != sha256:
         given = resources or ResourcesConfig()
         here, limit = given.executor == "process" or not joins_ray(), given.no_progress_seconds

@@ -135,7 +135,9 @@ def test_a_run_without_results_has_a_page() -> None:
     assert sorted(files) == ["index.html", "report.js", "style.css"]
 
 
-def test_a_report_is_written_once_and_deleted_whole(tmp_path: Path) -> None:
+def test_a_report_is_written_once_and_deleted_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unit = write_unit(tmp_path)
     more = {"notes": [], "stages": {}, "errors": {"images": 0, "share": 0.0, "reasons": {}}}
     storage.write_json(unit.metrics, storage.read_json(unit.metrics) | more)
@@ -148,6 +150,9 @@ def test_a_report_is_written_once_and_deleted_whole(tmp_path: Path) -> None:
     (folder / "index.html").write_text("mine")
     write_report(str(tmp_path))
     assert (folder / "index.html").read_text() == "mine"
+    monkeypatch.setattr("sparc_dist.report.write.__version__", "another")
+    write_report(str(tmp_path))
+    assert (folder / "index.html").read_text() != "mine"
 
     outside = tmp_path / "mine.txt"
     outside.write_text("mine")
