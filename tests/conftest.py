@@ -23,6 +23,8 @@ from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline import configure_ray
+from sparc_dist.pipeline.executor import Executor, using
+from sparc_dist.pipeline.in_process import InProcess
 from tests.support.running import go
 from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
@@ -41,7 +43,7 @@ QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that use the Ray or the S3 server of this file."""
-    for fixture, mark in (("cluster", "ray"), ("s3", "s3")):
+    for fixture, mark in (("started", "ray"), ("s3", "s3")):
         if fixture in getattr(item, "fixturenames", ()):
             item.add_marker(mark)
 
@@ -82,7 +84,7 @@ def on_s3(
 
 
 @pytest.fixture(scope="session")
-def cluster(s3: S3Server, way_to_s3: FaultProxy) -> Iterator[str]:
+def started(s3: S3Server, way_to_s3: FaultProxy) -> Iterator[str]:
     """A small Ray with two logical GPUs, so that the GPU's ways are gone too; its address.
 
     Its workers have the S3 server and its keys in their environment.
@@ -101,12 +103,24 @@ def cluster(s3: S3Server, way_to_s3: FaultProxy) -> Iterator[str]:
     )
     for name in env:  # of no other test's business
         del os.environ[name]
-    from sparc_dist.pipeline.executor import using
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+@pytest.fixture
+def cluster(started: str) -> Iterator[str]:
+    """Work is done on that Ray; its address."""
     from sparc_dist.pipeline.on_ray import OnRay
 
     with using(OnRay()):
-        yield context.address_info["gcs_address"]
-    ray.shutdown()
+        yield started
+
+
+@pytest.fixture
+def light() -> Iterator[Executor]:
+    """Work is done in this process, whatever Ray there is: for tests that are not about Ray."""
+    with using(InProcess()) as executor:
+        yield executor
 
 
 @pytest.fixture(scope="session")
@@ -162,7 +176,6 @@ def original(
     tmp_path_factory: pytest.TempPathFactory,
     scenes: Path,
     truth: dict[str, list[str]],
-    cluster: str,
 ) -> Path:
     """The folder of a finished run with labels, and its config."""
     folder = tmp_path_factory.mktemp("finished")
@@ -182,7 +195,8 @@ def original(
         "resources": {"scorers": 1, "gpus_per_scorer": 0},
     }
     (folder / "config.yaml").write_text(json.dumps(config))
-    assert not go(folder).failures
+    with using(InProcess()):
+        assert not go(folder).failures
     return folder
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import ray
 
 from sparc_dist.cli import main
 from sparc_dist.core import Method, Scores
@@ -21,11 +20,13 @@ from sparc_dist.experiments import EXPERIMENTS
 from sparc_dist.experiments.finished_run import open_run
 from sparc_dist.experiments.score_view import views_with
 from sparc_dist.experiments.session import ExperimentSession, Options
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess, resolved
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs.layout import EXPERIMENT_FILES
 from tests.support.cases import ap
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = pytest.mark.usefixtures("light")
 
 
 def rows(run: Path, name: str) -> list[dict[str, str]]:
@@ -41,7 +42,8 @@ def made(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = folder / "run"
     shutil.copytree(original / "run", run)
     _hide_images(run / "scenes" / "images.parquet")
-    assert main(["experiment", "all", "--run", str(run)]) == 0
+    with using(InProcess()):
+        assert main(["experiment", "all", "--run", str(run)]) == 0
     return run
 
 
@@ -102,7 +104,7 @@ def test_prompts_of_the_run_scored_again_have_their_stored_scores(made: Path) ->
         stored = len(unit.data.bank.compound)
         views, failures = views_with([unit], unit.data.bank.compound)
         assert not failures
-        ((ids, scores),) = ray.get(views["tiny"]).slices(unit.shards, 0, 100)
+        ((ids, scores),) = resolved(views["tiny"]).slices(unit.shards, 0, 100)
     assert len(ids) == len(scores) > 0
     again = scores.compound[:, stored:]
     np.testing.assert_allclose(again, scores.compound[:, :stored], atol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist.cli import main
-from sparc_dist.pipeline.executor import using
-from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.runs import Results, RunLayout, read_record
 from sparc_dist.runs.finished_unit import open_unit
@@ -22,12 +19,6 @@ from sparc_dist.runs.labeler_file import read_facts, read_labeler, write_labeler
 from tests.support.command import sparc_dist
 
 UNIT = Path("run", "scenes", "tiny")
-
-
-@pytest.fixture
-def light() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 def labels(unit: Path) -> dict[str, bytes]:

@@ -20,9 +20,10 @@ from sparc_dist.pipeline.small import EMBEDDED, unit_sizes
 from sparc_dist.report import write_report
 from sparc_dist.runner import run
 from sparc_dist.runs import EmbeddedRun, Results, RunLayout
-from tests.pipeline.test_in_process import contents
-from tests.support.command import sparc_dist
+from tests.support.command import contents, sparc_dist
 from tests.support.pictures import encoded, picture
+
+pytestmark = pytest.mark.usefixtures("light")
 
 IMAGES, SHARD, BROKEN = 20, 6, 7
 OLD = ["cat", "dog", "car"]
@@ -32,12 +33,6 @@ CHANGES: list[dict[str, Any]] = [
     {"classes": OLD, "prompts": {"source": "all-pairs", "templates": ["with", "or"]}},
     {"classes": OLD, "ensemble": "openai", "background": ["tree", "sky"]},
 ]
-
-
-@pytest.fixture(autouse=True)
-def _in_process() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +230,7 @@ def test_a_run_that_began_with_other_shards_is_not_mixed(source: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_on_ray_it_has_the_same_bytes(source: Path, tmp_path: Path, cluster: str) -> None:
+def test_on_ray_it_has_the_same_bytes(source: Path, tmp_path: Path, started: str) -> None:
     from sparc_dist.pipeline.on_ray import OnRay
 
     resources = {"scorers": 1, "gpus_per_scorer": 0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,12 @@ from sparc_dist.runs.status import status
 from sparc_dist.simulation import Settings, simulate
 from tests.support.command import outcome_hashes
 
+pytestmark = pytest.mark.usefixtures("light")
+
 DATA, UNIT = "simulation", "simulation/ensemble"
 SETTINGS = Settings(images=300, classes=12, seed=3, shard_size=50, backbones=3)
 MEMBERS = SETTINGS.models
 METHODS = ("zsclip", "debiased", "sparc", "duo")
-
-
-@pytest.fixture(autouse=True)
-def light() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 @pytest.fixture(scope="module")

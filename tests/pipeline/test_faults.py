@@ -98,6 +98,7 @@ def test_drivers_killed_at_random_moments_lose_nothing(
         assert pq.read_table(begun / "run" / "scenes" / "tiny" / folder).num_rows == 60
 
 
+@pytest.mark.usefixtures("cluster")
 def test_workers_killed_at_work_are_replaced(original: Path, begun: Path) -> None:
     """SIGKILL is what the kernel sends when memory runs out."""
     runner = Thread(target=go, args=[begun])
@@ -152,6 +153,7 @@ def test_a_node_killed_in_the_middle_changes_no_byte(original: Path, begun: Path
     assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
 
 
+@pytest.mark.usefixtures("light")
 def test_a_full_disk_is_a_sentence_and_the_run_goes_on_when_there_is_space(
     original: Path, begun: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,10 @@ from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.serving import Labeler
 from tests.conftest import FEW
 
+pytestmark = pytest.mark.usefixtures("light")
+
 FEATURES = ("global", "local", "both")
 IMAGES, SHARD = 32, 16
-
-
-@pytest.fixture(autouse=True)
-def _in_process() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 @pytest.fixture(scope="module")

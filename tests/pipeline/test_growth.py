@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +15,14 @@ import pytest
 from sparc_dist.cli import main
 from sparc_dist.config import load_config
 from sparc_dist.datasets import growth
-from sparc_dist.pipeline.executor import using
-from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.runner import run
 from sparc_dist.runs.labeler_file import read_facts
 from sparc_dist.runs.shards import matrix
 
+pytestmark = pytest.mark.usefixtures("light")
+
 WriteConfig = Callable[..., str]
 CLASSES = "cat,dog,sofa,car,pizza,clock,bird,boat,tree,chair"
-
-
-@pytest.fixture(autouse=True)
-def light() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 @pytest.fixture

@@ -6,36 +6,19 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sparc_dist.config import ResourcesConfig
-from sparc_dist.pipeline.executor import Needs, get, joins_ray, submit, using
+from sparc_dist.pipeline.executor import Executor, Needs, get, joins_ray, submit, using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import SMALL, is_small
-from tests.support.command import sparc_dist
+from tests.support.command import contents, sparc_dist
 from tests.support.running import go
 
 WriteConfig = Callable[..., str]
-
-#: What a unit's results are; its stages and recovery describe how a run went.
-RESULTS = (
-    "scores",
-    "errors",
-    "final",
-    "labels",
-    "labels-wide",
-    "labeler.safetensors",
-    "decisions.json",
-    "gallery.npz",
-)
-
-
-def contents(unit: Path) -> dict[str, bytes]:
-    files = (path for name in RESULTS for path in [unit / name, *(unit / name).rglob("*")])
-    return {str(path.relative_to(unit)): path.read_bytes() for path in files if path.is_file()}
 
 
 def facts(unit: Path) -> dict[str, object]:
@@ -43,30 +26,24 @@ def facts(unit: Path) -> dict[str, object]:
     return {key: value for key, value in metrics.items() if key not in ("stages", "recovery")}
 
 
-@pytest.fixture
-def light() -> Iterator[InProcess]:
-    with using(InProcess()) as executor:
-        assert isinstance(executor, InProcess)
-        yield executor
-
-
 @pytest.mark.slow
-def test_in_process_and_on_ray_have_the_same_bytes(
-    original: Path, tmp_path: Path, light: InProcess
-) -> None:
-    shutil.copytree(original, tmp_path / "light", ignore=shutil.ignore_patterns("run"))
-    assert not go(tmp_path / "light").failures
-    ours, rays = (folder / "run" / "scenes" / "tiny" for folder in (tmp_path / "light", original))
+@pytest.mark.usefixtures("cluster")
+def test_in_process_and_on_ray_have_the_same_bytes(original: Path, tmp_path: Path) -> None:
+    on_ray = tmp_path / "ray"
+    shutil.copytree(original, on_ray, ignore=shutil.ignore_patterns("run"))
+    assert not go(on_ray).failures
+    ours, rays = (folder / "run" / "scenes" / "tiny" for folder in (original, on_ray))
     assert contents(ours) == contents(rays)
     assert facts(ours) == facts(rays)
     # What Ray began, this process ends, from any point.
-    shutil.copytree(original, tmp_path / "resumed")
+    shutil.copytree(on_ray, tmp_path / "resumed")
     unit = tmp_path / "resumed" / "run" / "scenes" / "tiny"
     (unit / "metrics.json").unlink()
     (unit / "done" / "00001.json").unlink()
     shutil.rmtree(unit / "reduce")
     (unit / "final" / "00002.parquet").unlink()
-    assert not go(tmp_path / "resumed").failures
+    with using(InProcess()):
+        assert not go(tmp_path / "resumed").failures
     assert contents(unit) == contents(rays)
 
 
@@ -100,7 +77,7 @@ def test_unreadable_images_and_a_wrong_model_in_process(
     assert "1 of 6 images could not be read" in done.stdout
 
 
-def test_work_is_done_once_and_when_it_is_wanted(light: InProcess) -> None:
+def test_work_is_done_once_and_when_it_is_wanted(light: Executor) -> None:
     calls: list[int] = []
 
     def work(number: int, other: int = 0) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,9 @@ from sparc_dist.runs.labeler_file import ImageModel, read_facts, read_labeler, w
 from sparc_dist.serving import Labeler
 from tests.support.running import go
 
+pytestmark = pytest.mark.usefixtures("light")
+
 UNIT = Path("run", "photos", "tiny")
-
-
-@pytest.fixture(autouse=True)
-def _in_process() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 @pytest.fixture(scope="module")

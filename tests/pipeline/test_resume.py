@@ -17,6 +17,7 @@ from tests.support.command import outcome_hashes, sparc_dist
 from tests.support.running import go
 
 WriteConfig = Callable[..., str]
+pytestmark = pytest.mark.usefixtures("light")
 
 
 def recovery(outcome: Results) -> dict[str, int]:
@@ -98,7 +99,7 @@ def test_a_finished_run_looks_at_no_image_and_writes_nothing(finished: Path) -> 
 
 
 def test_another_config_is_refused_kept_apart_or_put_in_its_place(
-    original: Path, finished: Path, cluster: str
+    original: Path, finished: Path
 ) -> None:
     config = finished / "config.yaml"
     changed = json.loads(config.read_text()) | {"method": {"merge": False}, "shard_size": 30}
@@ -110,7 +111,7 @@ def test_another_config_is_refused_kept_apart_or_put_in_its_place(
     assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
 
     there = finished / "elsewhere"
-    assert sparc_dist("run", config, "--to", there, ray=cluster).returncode == 0
+    assert sparc_dist("run", config, "--to", there).returncode == 0
     assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
     assert len(list((there / "scenes" / "tiny" / "final").iterdir())) == 2
 

@@ -34,7 +34,7 @@ from tests.support.bomb import bomb
 from tests.support.cases import ap
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = pytest.mark.usefixtures("light")
 WriteConfig = Callable[..., str]
 
 
@@ -70,6 +70,7 @@ def manifest(tmp_path: Path, scenes: Path, truth: dict[str, list[str]]) -> Path:
     return table
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_run_leaves_what_the_design_says(
     write_config: WriteConfig, manifest: Path, tmp_path: Path, truth: dict[str, list[str]]
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_class_without_positives_counts_as_zero_on_request(
     assert sparc["mAP"] == sparc["AP"]["cat"] / 2
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_run_without_progress_ends_with_a_sentence(write_config: WriteConfig) -> None:
     outcome = go(write_config(resources={"scorers": 1, "no_progress_seconds": 1}))
     assert "resources.no_progress_seconds" in outcome.failures["scenes", "tiny"]
@@ -282,6 +284,7 @@ def test_a_reduce_that_fails_leaves_the_unit_undone(
     assert hashes(tmp_path / "run") == before
 
 
+@pytest.mark.usefixtures("cluster")
 def test_one_units_failure_does_not_stop_the_others(
     write_config: WriteConfig, tmp_path: Path
 ) -> None:
@@ -312,6 +315,7 @@ def test_a_missing_folder_fails_its_units_only(write_config: WriteConfig, tmp_pa
     assert "There is no folder" in outcome.failures["scenes", "tiny"]
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig) -> None:
     config = load_config(write_config())
     cpus = ray.cluster_resources()["CPU"]
@@ -327,6 +331,7 @@ def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig
         ray.cancel(block, force=True)
 
 
+@pytest.mark.usefixtures("cluster")
 def test_text_embeddings_stay_in_the_object_store(
     write_config: WriteConfig,
 ) -> None:

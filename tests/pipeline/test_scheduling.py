@@ -86,6 +86,7 @@ def test_groups_on_shares_of_gpus_change_no_byte(
     assert {outcome.metrics["scenes", name]["device"] for name in names} == {"cpu"}
 
 
+@pytest.mark.usefixtures("cluster")
 def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_path: Path) -> None:
     names = NINE[:3]
     path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)
@@ -114,6 +115,7 @@ def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_p
     assert scored == [20, 20, None]
 
 
+@pytest.mark.usefixtures("cluster")
 def test_the_two_stages_on_their_own(original: Path, tmp_path: Path) -> None:
     names = NINE[:2]
     path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from PIL import Image
 
 from sparc_dist import storage
 from sparc_dist.images.decoding import BadImage, thumbnail
-from sparc_dist.pipeline.executor import using
-from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.report import write_report
 from sparc_dist.report.exhibit import ROWS, ClassScore, UnitExhibit
 from sparc_dist.report.exhibits import build_exhibits
@@ -29,13 +26,9 @@ from sparc_dist.runs.slugs import LONGEST, image_key, slugs
 from tests.support.cases import golden
 from tests.support.golden_unit import CLASSES, IDS, golden_fusions, golden_prompts, write_unit
 
+pytestmark = pytest.mark.usefixtures("light")
+
 KEY = ("voc", "tiny")
-
-
-@pytest.fixture(autouse=True)
-def light() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 def exhibits(root: Path) -> dict[tuple[str, str], UnitExhibit]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,9 @@ from sparc_dist.runs.refit import Rule, refit
 from tests.support.golden_unit import CLASSES, IDS, SHARD, write_unit
 from tests.support.s3 import FaultProxy, S3Server
 
+pytestmark = pytest.mark.usefixtures("light")
+
 KEY = ("voc", "tiny")
-
-
-@pytest.fixture(autouse=True)
-def light() -> Iterator[None]:
-    with using(InProcess()):
-        yield
 
 
 @pytest.fixture(scope="module")

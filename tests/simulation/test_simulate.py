@@ -28,13 +28,15 @@ from tests.support.s3 import FaultProxy
 SMALL = Settings(images=300, classes=12, seed=3, shard_size=100)
 UNIT = "simulation/simulated"
 SHARDS = 3
+pytestmark = pytest.mark.usefixtures("light")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, cluster: str) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished simulation."""
     out = tmp_path_factory.mktemp("simulated")
-    assert not simulate(str(out), SMALL).failures
+    with using(InProcess()):
+        assert not simulate(str(out), SMALL).failures
     return out
 
 
@@ -60,18 +62,19 @@ def test_a_simulation_is_a_run_like_any_other(finished: Path) -> None:
     assert 0.1 < np.median(scores["compound"].combine_chunks().flatten()) < 0.35
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_small_simulation_needs_no_ray_and_has_the_same_bytes(
     finished: Path, tmp_path: Path
 ) -> None:
-    with using(InProcess()):
-        assert not simulate(str(tmp_path / "light"), SMALL).failures
-    assert all_scores(str(tmp_path / "light")) == all_scores(str(finished))
-    assert outcome_hashes(tmp_path / "light", UNIT) == outcome_hashes(finished, UNIT)
+    assert not simulate(str(tmp_path / "ray"), SMALL).failures
+    assert all_scores(str(tmp_path / "ray")) == all_scores(str(finished))
+    assert outcome_hashes(tmp_path / "ray", UNIT) == outcome_hashes(finished, UNIT)
     done = sparc_dist("simulate", "--images", 50, "--classes", 4, "--out", tmp_path / "command")
     assert done.returncode == 0, done.stderr
     assert "starting Ray" not in done.stderr
 
 
+@pytest.mark.usefixtures("cluster")
 def test_backbones_have_noise_of_their_own_and_one_ensemble_on_ray_or_not(
     finished: Path, tmp_path: Path
 ) -> None:
@@ -126,6 +129,7 @@ def test_only_what_is_missing_or_damaged_is_drawn_again(finished: Path) -> None:
     assert intact.stat().st_mtime_ns == before
 
 
+@pytest.mark.usefixtures("cluster")
 def test_on_s3_it_is_the_same_and_overwrite_replaces_other_settings(
     finished: Path, on_s3: FaultProxy
 ) -> None:
@@ -139,7 +143,7 @@ def test_on_s3_it_is_the_same_and_overwrite_replaces_other_settings(
     assert "| yes | full |" in storage.read_bytes(f"{out}/experiments/debias.md").decode()
 
 
-def test_an_output_that_is_not_writable_is_reported(tmp_path: Path, cluster: str) -> None:
+def test_an_output_that_is_not_writable_is_reported(tmp_path: Path) -> None:
     (tmp_path / "simulation").mkdir()
     (tmp_path / UNIT).write_text("in the way")
     outcome = simulate(str(tmp_path), Settings(images=20, classes=3))
@@ -209,7 +213,6 @@ def test_generated_names_are_distinguished_in_prompts() -> None:
 
 def test_the_command(
     tmp_path: Path,
-    cluster: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

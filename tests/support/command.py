@@ -36,3 +36,21 @@ def outcome_hashes(run: Path, unit: str = "scenes/tiny") -> dict[str, str]:
     contents = {path.name: path.read_bytes() for path in sorted((run / unit / "final").glob("0*"))}
     contents["metrics.json"] = json.dumps(lasting).encode()
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+#: What a unit's results are; its stages and recovery describe how a run went.
+RESULTS = (
+    "scores",
+    "errors",
+    "final",
+    "labels",
+    "labels-wide",
+    "labeler.safetensors",
+    "decisions.json",
+    "gallery.npz",
+)
+
+
+def contents(unit: Path) -> dict[str, bytes]:
+    files = (path for name in RESULTS for path in [unit / name, *(unit / name).rglob("*")])
+    return {str(path.relative_to(unit)): path.read_bytes() for path in files if path.is_file()}
