@@ -11,6 +11,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -23,7 +24,7 @@ from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline import configure_ray
-from sparc_dist.pipeline.executor import Executor, using
+from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from tests.support.running import go
 from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
@@ -117,10 +118,10 @@ def cluster(started: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def light() -> Iterator[Executor]:
-    """Work is done in this process, whatever Ray there is: for tests that are not about Ray."""
-    with using(InProcess()) as executor:
-        yield executor
+def light(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Work is done in this process, whatever Ray there is, except in tests that use ``cluster``."""
+    with nullcontext() if "cluster" in request.fixturenames else using(InProcess()):
+        yield
 
 
 @pytest.fixture(scope="session")

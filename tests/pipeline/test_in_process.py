@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparc_dist.config import ResourcesConfig
-from sparc_dist.pipeline.executor import Executor, Needs, get, joins_ray, submit, using
+from sparc_dist.pipeline.executor import Needs, current, get, joins_ray, submit, using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import SMALL, is_small
 from tests.support.command import contents, sparc_dist
@@ -77,7 +77,8 @@ def test_unreadable_images_and_a_wrong_model_in_process(
     assert "1 of 6 images could not be read" in done.stdout
 
 
-def test_work_is_done_once_and_when_it_is_wanted(light: Executor) -> None:
+@pytest.mark.usefixtures("light")
+def test_work_is_done_once_and_when_it_is_wanted() -> None:
     calls: list[int] = []
 
     def work(number: int, other: int = 0) -> tuple[int, int]:
@@ -90,8 +91,8 @@ def test_work_is_done_once_and_when_it_is_wanted(light: Executor) -> None:
     assert get(summed, 1, "A sum") == 10
     assert get(first, 1, "A part") == 7
     assert calls == [5]
-    assert list(light.finished([summed, first], 1, "Two")) == [summed, first]
-    failing = light.submit(lambda: 1 // 0, (), Needs())
+    assert list(current().finished([summed, first], 1, "Two")) == [summed, first]
+    failing = current().submit(lambda: 1 // 0, (), Needs())
     with pytest.raises(ZeroDivisionError):
         get(failing, 1, "A failure")
 
