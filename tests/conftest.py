@@ -10,6 +10,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -35,6 +36,9 @@ settings.load_profile("no deadline")
 configure_ray()  # before any test imports Ray
 os.environ["SPARC_CACHE"] = mkdtemp(prefix="sparc-cache-")  # the user's own is of no business
 configure_torch()  # before any test computes with torch
+# In the background of a shell SIGINT is ignored, by the commands that tests start as well; tests of
+# Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Few classes, so that a run is quick.
 FEW = ["cat", "dog", "car", "pizza", "sofa"]
