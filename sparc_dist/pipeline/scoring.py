@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
 from sparc_dist.pipeline.embedded_phase import EmbeddedPhase
 from sparc_dist.pipeline.map_phase import MapPhase, ShardOutcome
 from sparc_dist.pipeline.progress import repeated
+from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import BackboneGroup
 
 SECONDS_BETWEEN_LINES = 5.0
 #: Scores shards with the backbones that each asks for.
-ScoreShards = Callable[[Mapping[int, Sequence[str]]], Iterator[ShardOutcome]]
+ScoreShards = Callable[[Todo], Iterator[ShardOutcome]]
 
 
 def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     """Scores the missing shards of a data set's units; returns failures by backbone."""
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
-    members = [unit for unit in units if todo.get(unit.backbone.name)]
+    members = [unit for unit in units if len(todo.get(unit.backbone.name, ()))]
     if not members:
         return failures
     data, limit = members[0].data, members[0].config.resources.no_progress_seconds
@@ -46,7 +49,7 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
     if ready:
         score = _phase(group, ready, targets, prompts)
-        failures |= _run(score, ready, {name: todo[name] for name in ready})
+        failures |= _run(score, ready, Todo({name: todo[name] for name in ready}))
     return failures
 
 
@@ -75,7 +78,7 @@ def _phase(
     return partial(phase.run, scorers=group.scorers, decoders=group.decoders, limit=limit)
 
 
-def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int]]:
+def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, NDArray[np.int64]]:
     """Returns the shards to score with each backbone."""
     todo = {}
     for unit in units:
@@ -86,22 +89,17 @@ def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int
     return todo
 
 
-def _run(
-    score: ScoreShards, units: Mapping[str, Unit], todo: Mapping[str, list[int]]
-) -> dict[str, str]:
+def _run(score: ScoreShards, units: Mapping[str, Unit], todo: Todo) -> dict[str, str]:
     """Scores shards and reports the progress."""
-    rows: dict[int, list[str]] = defaultdict(list)
     for name, unit in units.items():
-        left = sum(unit.data.sizes[shard] for shard in todo[name])
+        left = sum(unit.data.sizes[shard] for shard in todo.shards[name])
         # All units of a group advance together: print as many lines as for one unit.
         unit.stages.every = SECONDS_BETWEEN_LINES * len(units)
         unit.stages.start("scoring", unit.data.images, unit.data.images - left)
-        for shard in todo[name]:
-            rows[shard].append(name)
     failures: dict[str, str] = {}
     first = next(iter(units.values())).stages  # one line says for all that work goes on
     with repeated(first.tick, 1.0):
-        for row in score(dict(sorted(rows.items()))):
+        for row in score(todo):
             for name in row.done:
                 units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
                 units[name].stages.errors(row.errors)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparc_dist import storage
 from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
 from sparc_dist.core import methods_of
@@ -72,13 +75,13 @@ class Unit:
         limit = self.config.resources.no_progress_seconds
         return Passes(self._complete_summary().images, limit)
 
-    def todo(self) -> list[int]:
+    def todo(self) -> NDArray[np.int64]:
         """Returns the shards that have no marker, and the damaged ones."""
         summary = self._summary()
         self._scored_by = summary.scorings
         self._check_same("prompts", self.data.bank.sha256)
         self._check_same("images", self.data.images_sha256)
-        return sorted({*summary.missing, *self.damaged})
+        return np.union1d(summary.missing, self.damaged).astype(np.int64)
 
     def on_gpu(self) -> bool:
         """Whether a GPU scored any of it."""

@@ -22,6 +22,10 @@ MOST_GROUPS = 64
 #: The number of states that are merged at once. Sums of floats depend on it in their last bits.
 FAN_IN = 16
 
+#: The shards of a segment: those that are scored together, while the driver keeps some 20 KB of
+#: each.
+SEGMENT = 4096
+
 #: The suffixes of the files that an experiment writes.
 EXPERIMENT_FILES = ("csv", "md", "png", "svg")
 
