@@ -28,13 +28,23 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
     members = [unit for unit in units if len(todo.get(unit.backbone.name, ()))]
-    if not members:
-        return failures
+    if members:
+        failures |= _score_members(group, members, todo)
+    for unit in units:
+        if unit.compaction is not None:
+            unit.compaction.finish(unit.config.resources.no_progress_seconds)
+    return failures
+
+
+def _score_members(
+    group: BackboneGroup, members: Sequence[Unit], todo: Mapping[str, NDArray[np.int64]]
+) -> dict[str, str]:
+    """Scores the shards ``todo`` of units that have some; returns failures by backbone."""
     data, limit = members[0].data, members[0].config.resources.no_progress_seconds
     backbones = [(unit.backbone, unit.layout.texts) for unit in members]
     known = {unit.backbone.name: texts for unit in members if (texts := unit.texts)}
     prompts = embed_prompts(backbones, data.bank, group.scorers, limit, known)
-    failures |= prompts.failures
+    failures = dict(prompts.failures)
     for unit in members:
         if loaded := prompts.loaded.get(unit.backbone.name):
             unit.stages.texts(data.bank.texts, loaded.text_seconds)
@@ -49,7 +59,7 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
     if ready:
         score = _phase(group, ready, targets, prompts)
-        failures |= _run(score, ready, Todo({name: todo[name] for name in ready}))
+        failures |= _run(score, ready, {name: todo[name] for name in ready})
     return failures
 
 
@@ -89,20 +99,29 @@ def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, NDArray[
     return todo
 
 
-def _run(score: ScoreShards, units: Mapping[str, Unit], todo: Todo) -> dict[str, str]:
-    """Scores shards and reports the progress."""
+def _run(
+    score: ScoreShards, units: Mapping[str, Unit], todo: Mapping[str, NDArray[np.int64]]
+) -> dict[str, str]:
+    """Scores shards, reports the progress, and compacts the markers of complete segments."""
+    compactions = {name: unit.compaction for name, unit in units.items() if unit.compaction}
+
+    def begin(shards: int) -> None:
+        for compaction in compactions.values():
+            compaction.begin(shards)
+
     for name, unit in units.items():
-        left = sum(unit.data.sizes[shard] for shard in todo.shards[name])
+        left = sum(unit.data.sizes[shard] for shard in todo[name])
         # All units of a group advance together: print as many lines as for one unit.
         unit.stages.every = SECONDS_BETWEEN_LINES * len(units)
         unit.stages.start("scoring", unit.data.images, unit.data.images - left)
     failures: dict[str, str] = {}
     first = next(iter(units.values())).stages  # one line says for all that work goes on
     with repeated(first.tick, 1.0):
-        for row in score(todo):
+        for row in score(Todo(todo, begin)):
             for name in row.done:
                 units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
                 units[name].stages.errors(row.errors)
+                compactions[name].done(row.shard)
             failures = {**row.failures, **failures}
             if len(failures) == len(units):
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,11 @@ class Todo:
     """The shards to score: for each backbone the sorted numbers of its shards (n,).
 
     Arrays, because a run may have millions of shards; rows are made for one segment at a time.
+    begin: told before each segment which shard follows its last one.
     """
 
     shards: Mapping[str, NDArray[np.int64]]
+    begin: Callable[[int], None] = lambda shards: None
 
     def segments(self, size: int) -> Iterator[list[Row]]:
         """Yields the rows in the order of shards, ``size`` of them at a time."""
@@ -28,6 +30,7 @@ class Todo:
         for start in range(0, len(union), size):
             part = union[start : start + size]
             wanted = {name: _between(own, part) for name, own in self.shards.items()}
+            self.begin(int(part[-1]) + 1)
             yield [
                 {"shard": shard, "backbones": [name for name in wanted if shard in wanted[name]]}
                 for shard in part.tolist()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sparc_dist.pipeline import map_phase
+from sparc_dist.config import load_config
+from sparc_dist.pipeline import compaction, map_phase
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.todo import Todo
+from sparc_dist.runner import run
+from sparc_dist.runs import MarkerSummary, RunLayout, marker_tables
 from tests.support.command import outcome_hashes
 from tests.support.running import go
 
@@ -33,3 +39,50 @@ def test_several_segments_on_ray_have_the_same_bytes_as_one(
     assert not go(finished).failures
     assert len(list((unit / "done").iterdir())) == 6
     assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Segments of four shards, and an executor that knows of it."""
+    for module in (map_phase, compaction, marker_tables):
+        monkeypatch.setattr(module, "SEGMENT", 4)
+    for module in (compaction, marker_tables):
+        monkeypatch.setattr(module, "LEAST", 2)
+    with using(InProcess()):
+        yield
+
+
+def test_complete_segments_have_a_table_and_damaged_shards_a_new_one(
+    tmp_path: Path, write_config: Callable[..., str], small: None
+) -> None:
+    config = load_config(write_config({"classes": ["cat", "dog", "car"]}, shard_size=10))
+    assert not run(config).failures
+    unit = RunLayout(str(tmp_path / "run")).dataset("scenes").unit("tiny")
+    tables = [Path(unit.marker_table(segment)) for segment in range(2)]
+    before = [table.read_bytes() for table in tables]
+    hashes = outcome_hashes(tmp_path / "run")
+    for name in ("metrics", "decisions"):
+        Path(getattr(unit, name)).unlink()
+    shutil.rmtree(tmp_path / "run" / "scenes" / "tiny" / "reduce")
+    Path(unit.scores(1)).write_bytes(b"changed")
+    assert not run(config).failures
+    assert outcome_hashes(tmp_path / "run") == hashes
+    # Only the first segment was scored again, and it took other times.
+    assert tables[0].read_bytes() != before[0]
+    assert tables[1].read_bytes() == before[1]
+    summary = MarkerSummary.of(unit, 6)
+    assert (summary.images, list(summary.missing), summary.loose) == ([10] * 6, [], [])
+
+
+def test_a_run_without_tables_is_read_and_gets_them(
+    tmp_path: Path, write_config: Callable[..., str], small: None
+) -> None:
+    config = load_config(write_config({"classes": ["cat", "dog", "car"]}, shard_size=10))
+    assert not run(config, phase="score").failures
+    unit = RunLayout(str(tmp_path / "run")).dataset("scenes").unit("tiny")
+    shutil.rmtree(tmp_path / "run" / "scenes" / "tiny" / "markers")
+    assert MarkerSummary.of(unit, 6).loose == [0, 4]
+    kept = Path(unit.scores(0)).stat().st_mtime_ns
+    assert not run(config).failures
+    assert Path(unit.scores(0)).stat().st_mtime_ns == kept
+    assert Path(unit.marker_table(1)).exists()
