@@ -22,8 +22,10 @@ class Compaction:
         self._begun = markers.begun
         self._left = np.bincount(todo // SEGMENT)
         self._jobs: list[Any] = []
+        touched = {*(todo // SEGMENT).tolist()}  # damaged shards, whose markers will change
         for shard in markers.loose:
-            self._start(shard)
+            if shard // SEGMENT not in touched:
+                self._start(shard)
 
     def begin(self, shards: int) -> None:
         """Notes that the first ``shards`` shards are about to be scored."""

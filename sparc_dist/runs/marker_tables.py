@@ -75,9 +75,7 @@ def _read(unit: UnitLayout, segment: range) -> dict[int, Marker | None]:
         table = storage.read_table(unit.marker_table(segment.start // SEGMENT))
         texts = zip(table["shard"].to_pylist(), table["marker"].to_pylist(), strict=True)
         return {shard: Marker.of(json.loads(text)) for shard, text in texts if shard in segment}
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return {}
-    except (pa.ArrowException, ValueError, TypeError, KeyError):
+    except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
         return {}
 
 

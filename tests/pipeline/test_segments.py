@@ -9,15 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.config import load_config
 from sparc_dist.pipeline import compaction, map_phase
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.todo import Todo
 from sparc_dist.runner import run
-from sparc_dist.runs import MarkerSummary, RunLayout, marker_tables
+from sparc_dist.runs import (
+    Marker,
+    MarkerSummary,
+    Provenance,
+    RunLayout,
+    UnitLayout,
+    marker_tables,
+)
 from tests.support.command import outcome_hashes
 from tests.support.running import go
+
+BY = Provenance("weights", "prompts", "images", "cpu")
 
 
 def test_segments_have_every_shard_once_with_its_backbones() -> None:
@@ -86,3 +96,19 @@ def test_a_run_without_tables_is_read_and_gets_them(
     assert not run(config).failures
     assert Path(unit.scores(0)).stat().st_mtime_ns == kept
     assert Path(unit.marker_table(1)).exists()
+
+
+def test_a_segment_is_not_compacted_before_its_damaged_shards_are_scored_again(
+    tmp_path: Path, small: None
+) -> None:
+    unit = UnitLayout(str(tmp_path))
+    for shard in range(8):
+        Marker(shard, 1, 0, {}, {"scores": "old"}, BY).write(unit)
+    following = compaction.Compaction(unit, MarkerSummary.of(unit, 8), np.array([1]))
+    following.finish(60)
+    assert [Path(unit.marker_table(segment)).exists() for segment in (0, 1)] == [False, True]
+    Marker(1, 1, 0, {}, {"scores": "new"}, BY).write(unit)
+    following.done(1)
+    following.finish(60)
+    table = storage.read_table(unit.marker_table(0))
+    assert ['"new"' in text for text in table["marker"].to_pylist()] == [False, True, False, False]
