@@ -26,6 +26,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.images.reading import decode_shard
 from sparc_dist.pipeline.executor import capacity, executor, get, share, submit
 from sparc_dist.pipeline.map_phase import MapPhase
+from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import TextEmbeddings
@@ -138,8 +139,7 @@ class MapTime:
 
 
 def _time_map_phase(phase: MapPhase, sizes: Sizes, scorers: Scorers) -> MapTime:
-    names = [backbone.name for backbone in phase.backbones]
-    todo = dict.fromkeys(range(sizes.shards), names)
+    todo = Todo({backbone.name: np.arange(sizes.shards) for backbone in phase.backbones})
     start = time.perf_counter()
     ends = []
     for shard in phase.run(todo, scorers, scorers.threads, LIMIT):

@@ -15,9 +15,11 @@ from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.pipeline.map_phase import ShardOutcome
+from sparc_dist.pipeline.todo import Row, Todo
 from sparc_dist.pipeline.write import Target
 from sparc_dist.runs import DatasetLayout, UnitLayout, shard_groups
 from sparc_dist.runs.embedded_run import EmbeddedShard
+from sparc_dist.runs.layout import SEGMENT
 from sparc_dist.runs.shards import scores_table, write_shard
 from sparc_dist.storage import retries
 
@@ -39,18 +41,16 @@ class EmbeddedPhase:
     sources: Mapping[str, UnitLayout]
     targets: Mapping[str, Target]
 
-    def run(
-        self, todo: Mapping[int, Sequence[str]], texts: Any, limit: float
-    ) -> Iterator[ShardOutcome]:
+    def run(self, todo: Todo, texts: Any, limit: float) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes.
 
         texts: as embed_prompts returns them.
         """
-        shards = list(todo.items())
-        parts = [shards[part.start : part.stop] for part in shard_groups(len(shards))]
-        jobs = [submit(_score, self, part, texts) for part in parts]
-        for job in current().finished(jobs, limit, WHAT):
-            yield from get(job, limit, WHAT)
+        for rows in todo.segments(SEGMENT):
+            parts = [rows[part.start : part.stop] for part in shard_groups(len(rows))]
+            jobs = [submit(_score, self, part, texts) for part in parts]
+            for job in current().finished(jobs, limit, WHAT):
+                yield from get(job, limit, WHAT)
 
     def score(
         self, shard: int, names: Sequence[str], texts: Mapping[str, TextEmbeddings]
@@ -95,8 +95,6 @@ class EmbeddedPhase:
 
 
 def _score(
-    phase: EmbeddedPhase,
-    part: Sequence[tuple[int, Sequence[str]]],
-    texts: Mapping[str, TextEmbeddings],
+    phase: EmbeddedPhase, rows: Sequence[Row], texts: Mapping[str, TextEmbeddings]
 ) -> list[ShardOutcome]:
-    return [phase.score(shard, names, texts) for shard, names in part]
+    return [phase.score(row["shard"], row["backbones"], texts) for row in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +20,7 @@ from sparc_dist.planning import Capacity
 
 if TYPE_CHECKING:
     from sparc_dist.pipeline.map_phase import ShardSteps
+    from sparc_dist.pipeline.todo import Row
 
 #: A name and its value for each label of a count.
 Tags = Mapping[str, str]
@@ -53,7 +54,9 @@ class Executor(Protocol):
         """Yields references as their work ends; cancels the rest if the caller stops."""
         ...
 
-    def score(self, steps: ShardSteps, limit: float) -> Iterator[Mapping[str, Any]]:
+    def score(
+        self, steps: ShardSteps, segments: Iterable[list[Row]], limit: float
+    ) -> Iterator[Mapping[str, Any]]:
         """Decodes, scores and writes shards; yields a row for each as it finishes."""
         ...
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.executor import Needs, Tags
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.progress import heartbeat
+from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity, this_machine
 
 
@@ -67,14 +68,16 @@ class InProcess:
             resolved(reference)
             yield reference
 
-    def score(self, steps: ShardSteps, limit: float) -> Iterator[Mapping[str, Any]]:
+    def score(
+        self, steps: ShardSteps, segments: Iterable[list[Row]], limit: float
+    ) -> Iterator[Mapping[str, Any]]:
         """Decodes the next shards in threads while one is scored."""
         score = steps.scorer(resolved(steps.texts))
-        with ThreadPoolExecutor(min(steps.decoders, len(steps.rows))) as pool:
-            rows = iter(steps.rows)
+        rows = chain.from_iterable(segments)
+        with ThreadPoolExecutor(steps.decoders) as pool:
 
-            def decode(row: Mapping[str, Any]) -> Future[pa.Table]:
-                return pool.submit(steps.decode, pa.Table.from_pylist([dict(row)]))
+            def decode(row: Row) -> Future[pa.Table]:
+                return pool.submit(steps.decode, pa.Table.from_pylist([row]))
 
             ahead = deque(map(decode, islice(rows, steps.decoders)))
             while ahead:

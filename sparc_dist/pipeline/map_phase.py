@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,17 @@ from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.score import ScoreShard
+from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.write import Target, WriteShard
 from sparc_dist.planning import Scorers
 from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.layout import SEGMENT
 
 if TYPE_CHECKING:
     from sparc_dist.prompts import TextEmbeddings
+
+#: A segment has at least so many shards for each scorer, because scorers start anew with each.
+SHARDS_PER_SCORER = 512
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,12 @@ class ShardOutcome:
 
 @dataclass(frozen=True)
 class ShardSteps:
-    """The three steps of a shard, and the shards to do: rows {shard, backbones}.
+    """The three steps of a shard.
 
     texts: a reference to {backbone: TextEmbeddings}, which ``scorer`` needs. decoders: how many
     shards are decoded at a time.
     """
 
-    rows: Sequence[Mapping[str, Any]]
     decode: DecodeShard
     scorer: Callable[[Mapping[str, TextEmbeddings]], ScoreShard]
     write: WriteShard
@@ -74,11 +78,10 @@ class MapPhase:
     jpeg_scaling: bool
 
     def run(
-        self, todo: Mapping[int, Sequence[str]], scorers: Scorers, decoders: int, limit: float
+        self, todo: Todo, scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
         steps = ShardSteps(
-            [{"shard": shard, "backbones": list(names)} for shard, names in todo.items()],
             DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
             partial(ScoreShard, self.backbones, self.batch_size, scorers),
             WriteShard(self.targets),
@@ -86,5 +89,6 @@ class MapPhase:
             scorers,
             decoders,
         )
-        for row in current().score(steps, limit):
+        size = max(SEGMENT, SHARDS_PER_SCORER * scorers.actors)
+        for row in current().score(steps, todo.segments(size), limit):
             yield ShardOutcome.of(row)

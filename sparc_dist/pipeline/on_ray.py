@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
@@ -19,6 +19,7 @@ from sparc_dist.pipeline.cluster import cluster_capacity, request_workers
 from sparc_dist.pipeline.executor import Needs, Tags
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.score import ScoreShard
+from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
 
 
@@ -59,10 +60,16 @@ class OnRay:
                 for reference in ray.wait(waiting, num_returns=len(waiting), timeout=0)[1]:
                     ray.cancel(reference)
 
-    def score(self, steps: ShardSteps, limit: float) -> Iterator[Mapping[str, Any]]:
-        """Runs the steps as a Ray data set: decode on CPU tasks, encode and score on actors."""
+    def score(
+        self, steps: ShardSteps, segments: Iterable[list[Row]], limit: float
+    ) -> Iterator[Mapping[str, Any]]:
+        """Runs each segment as a Ray data set: Ray Data keeps all blocks of one in its books."""
         _configure_data(limit)
-        rows = [dict(row) for row in steps.rows]
+        for rows in segments:
+            yield from self._score_segment(rows, steps)
+
+    def _score_segment(self, rows: list[Row], steps: ShardSteps) -> Iterator[Mapping[str, Any]]:
+        """Runs the steps as a Ray data set: decode on CPU tasks, encode and score on actors."""
         data = ray.data.from_items(rows, override_num_blocks=len(rows))
         one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
         decoded = data.map_batches(

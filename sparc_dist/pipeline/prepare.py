@@ -26,6 +26,7 @@ from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout, EmbeddedDataset
 from sparc_dist.runs.labeler_file import read_labeler
+from sparc_dist.runs.marker_tables import begin
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def _prepare(
         "prompts_sha256": bank.sha256,
         "notes": notes + found,
     }
+    for backbone in config.backbones:
+        begin(layout.unit(backbone.name), 0, facts["shards"])
     storage.write_json(layout.marker, facts)
     return facts
 

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
 from sparc_dist.pipeline.embedded_phase import EmbeddedPhase
 from sparc_dist.pipeline.map_phase import MapPhase, ShardOutcome
 from sparc_dist.pipeline.progress import repeated
+from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import BackboneGroup
 
 SECONDS_BETWEEN_LINES = 5.0
 #: Scores shards with the backbones that each asks for.
-ScoreShards = Callable[[Mapping[int, Sequence[str]]], Iterator[ShardOutcome]]
+ScoreShards = Callable[[Todo], Iterator[ShardOutcome]]
 
 
 def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     """Scores the missing shards of a data set's units; returns failures by backbone."""
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
-    members = [unit for unit in units if todo.get(unit.backbone.name)]
-    if not members:
-        return failures
+    members = [unit for unit in units if len(todo.get(unit.backbone.name, ()))]
+    if members:
+        failures |= _score_members(group, members, todo)
+    for unit in units:
+        if unit.compaction is not None:
+            unit.compaction.finish(unit.config.resources.no_progress_seconds)
+    return failures
+
+
+def _score_members(
+    group: BackboneGroup, members: Sequence[Unit], todo: Mapping[str, NDArray[np.int64]]
+) -> dict[str, str]:
+    """Scores the shards ``todo`` of units that have some; returns failures by backbone."""
     data, limit = members[0].data, members[0].config.resources.no_progress_seconds
     backbones = [(unit.backbone, unit.layout.texts) for unit in members]
     known = {unit.backbone.name: texts for unit in members if (texts := unit.texts)}
     prompts = embed_prompts(backbones, data.bank, group.scorers, limit, known)
-    failures |= prompts.failures
+    failures = dict(prompts.failures)
     for unit in members:
         if loaded := prompts.loaded.get(unit.backbone.name):
             unit.stages.texts(data.bank.texts, loaded.text_seconds)
@@ -75,7 +88,7 @@ def _phase(
     return partial(phase.run, scorers=group.scorers, decoders=group.decoders, limit=limit)
 
 
-def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int]]:
+def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, NDArray[np.int64]]:
     """Returns the shards to score with each backbone."""
     todo = {}
     for unit in units:
@@ -87,24 +100,28 @@ def _todo(units: Sequence[Unit], failures: dict[str, str]) -> dict[str, list[int
 
 
 def _run(
-    score: ScoreShards, units: Mapping[str, Unit], todo: Mapping[str, list[int]]
+    score: ScoreShards, units: Mapping[str, Unit], todo: Mapping[str, NDArray[np.int64]]
 ) -> dict[str, str]:
-    """Scores shards and reports the progress."""
-    rows: dict[int, list[str]] = defaultdict(list)
+    """Scores shards, reports the progress, and compacts the markers of complete segments."""
+    compactions = {name: unit.compaction for name, unit in units.items() if unit.compaction}
+
+    def begin(shards: int) -> None:
+        for compaction in compactions.values():
+            compaction.begin(shards)
+
     for name, unit in units.items():
         left = sum(unit.data.sizes[shard] for shard in todo[name])
         # All units of a group advance together: print as many lines as for one unit.
         unit.stages.every = SECONDS_BETWEEN_LINES * len(units)
         unit.stages.start("scoring", unit.data.images, unit.data.images - left)
-        for shard in todo[name]:
-            rows[shard].append(name)
     failures: dict[str, str] = {}
     first = next(iter(units.values())).stages  # one line says for all that work goes on
     with repeated(first.tick, 1.0):
-        for row in score(dict(sorted(rows.items()))):
+        for row in score(Todo(todo, begin)):
             for name in row.done:
                 units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
                 units[name].stages.errors(row.errors)
+                compactions[name].done(row.shard)
             failures = {**row.failures, **failures}
             if len(failures) == len(units):
                 break

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparc_dist import storage
 from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
 from sparc_dist.core import methods_of
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
+from sparc_dist.pipeline.compaction import Compaction
 from sparc_dist.pipeline.embed import Loaded
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
@@ -24,6 +28,7 @@ from sparc_dist.runs import MarkerSummary, Provenance, UnitLayout, UnitShards
 from sparc_dist.runs.decisions_file import read_decisions, write_decisions
 from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
+from sparc_dist.runs.marker_tables import forget
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -33,12 +38,14 @@ class Unit:
     """One data set under one backbone.
 
     damaged: shards whose scores were changed after they were written, to be scored again.
+    compaction: of its markers, once ``todo`` has read them.
     """
 
     config: Config
     data: Prepared
     backbone: BackboneConfig
     damaged: list[int] = field(default_factory=list)
+    compaction: Compaction | None = None
     _scored_by: set[Provenance] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -72,13 +79,15 @@ class Unit:
         limit = self.config.resources.no_progress_seconds
         return Passes(self._complete_summary().images, limit)
 
-    def todo(self) -> list[int]:
+    def todo(self) -> NDArray[np.int64]:
         """Returns the shards that have no marker, and the damaged ones."""
         summary = self._summary()
         self._scored_by = summary.scorings
         self._check_same("prompts", self.data.bank.sha256)
         self._check_same("images", self.data.images_sha256)
-        return sorted({*summary.missing, *self.damaged})
+        todo = np.union1d(summary.missing, self.damaged).astype(np.int64)
+        self.compaction = Compaction(self.layout, summary, todo)
+        return todo
 
     def on_gpu(self) -> bool:
         """Whether a GPU scored any of it."""
@@ -182,6 +191,8 @@ class Unit:
     def find_damaged(self) -> None:
         """Compares all scores with their hashes."""
         self.damaged = self._phase(self._summary()).damaged()
+        for shard in self.damaged:
+            forget(self.layout, shard)
         count = len(self.damaged)
         self.stages.say(f"{count} shards were changed after they were written; scoring them again")
 

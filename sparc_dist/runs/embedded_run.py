@@ -17,7 +17,8 @@ from sparc_dist import storage
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
-from sparc_dist.runs.markers import Marker, MarkerSummary
+from sparc_dist.runs.marker_summary import MarkerSummary
+from sparc_dist.runs.markers import Marker
 from sparc_dist.runs.record import is_scaled, read_record
 from sparc_dist.runs.shards import has_hash, matrix
 

@@ -22,6 +22,10 @@ MOST_GROUPS = 64
 #: The number of states that are merged at once. Sums of floats depend on it in their last bits.
 FAN_IN = 16
 
+#: The shards of a segment: those that are scored together, while the driver keeps some 20 KB of
+#: each, and whose markers are one table when all are scored. Part of the run format.
+SEGMENT = 4096
+
 #: The suffixes of the files that an experiment writes.
 EXPERIMENT_FILES = ("csv", "md", "png", "svg")
 
@@ -48,6 +52,21 @@ class UnitLayout:
         It is not beside the scores, so that any tool can read that folder as one Parquet table.
         """
         return join(self.root, "done", f"{shard:05d}.json")
+
+    def marker_table(self, segment: int) -> str:
+        """Returns the URL of the markers of all shards of a segment, once it is complete."""
+        return join(self.root, "markers", f"{segment:05d}.parquet")
+
+    @property
+    def begun(self) -> str:
+        """The URL of the number of shards of which markers may exist."""
+        return join(self.root, "markers", "begun.json")
+
+    def marker_files(self, shards: int) -> Iterator[str]:
+        """Yields the URLs of the tables of markers, then those of the markers."""
+        yield from (self.marker_table(segment) for segment in range(-(-shards // SEGMENT)))
+        yield from (self.marker(shard) for shard in range(shards))
+        yield self.begun
 
     def errors(self, shard: int) -> str:
         """Returns the URL of the errors: image_id, uri, error; no rows if all images are good."""

@@ -20,7 +20,7 @@ from sparc_dist.core import DuoOptions, Method, method_options
 from sparc_dist.errors import UserError
 from sparc_dist.runs.changes import config_changes, input_changes
 from sparc_dist.runs.layout import DatasetLayout, RunLayout
-from sparc_dist.runs.markers import MarkerSummary
+from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.results import possible_units
 from sparc_dist.storage import without_secrets
 
@@ -264,12 +264,12 @@ def discard(layout: RunLayout, record: Record) -> None:
             data = layout.dataset(name)
             facts = storage.read_json_if_exists(data.marker) or {"shards": 0}
             units = [data.unit(name) for name in possible_units(backbones)]
-            shards = range(facts["shards"])
-            markers = [unit.marker(shard) for unit in units for shard in shards]
+            shards = facts["shards"]
+            markers = [url for unit in units for url in unit.marker_files(shards)]
             for urls in (
                 [unit.metrics for unit in units],
                 markers,
-                [url for unit in units for url in unit.files(len(shards))],
+                [url for unit in units for url in unit.files(shards)],
                 [data.images, data.prompts],
                 [data.marker],
             ):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sparc_dist import storage
 from sparc_dist.runs.layout import UnitLayout
+from sparc_dist.runs.marker_tables import forget
 from sparc_dist.runs.markers import Marker
 from sparc_dist.runs.shards import error_kind
 
@@ -20,6 +21,7 @@ def drop_images(unit: UnitLayout, shard: int, ids: Sequence[str]) -> None:
     marker = Marker.read(unit, shard)
     if marker is None:
         return  # it is still to be scored
+    forget(unit, shard)
     gone = pa.array(ids, pa.string())
     hashes = dict(marker.sha256)
     tables: dict[str, pa.Table] = {}

@@ -14,7 +14,8 @@ from itertools import product
 from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
-from sparc_dist.runs.markers import READERS, MarkerSummary
+from sparc_dist.runs.marker_summary import MarkerSummary
+from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.record import read_record
 from sparc_dist.runs.results import TITLES, Results, possible_units
 from sparc_dist.runs.tables import aligned, shown

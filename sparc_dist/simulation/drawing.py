@@ -18,6 +18,7 @@ from sparc_dist.pipeline.small import is_small
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Provenance, Results, RunLayout, UnitShards
+from sparc_dist.runs.marker_tables import begin
 from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
 from sparc_dist.simulation.inputs import Settings, seed_of
 from sparc_dist.simulation.model import ScoreModel
@@ -49,6 +50,7 @@ def _score(config: Config, layout: RunLayout, settings: Settings) -> None:
     for name in settings.models:
         drawing = Drawing.from_prepared(data, name, settings)
         stages = Stages(dataset.name, name)
+        begin(drawing.shards.unit, len(data.sizes), len(data.sizes))
         Passes(data.sizes, limit).merged("scoring", stages, partial(_draw, drawing))
 
 

@@ -19,7 +19,7 @@ def test_markers_are_tallied_and_gaps_found(tmp_path: Path) -> None:
     (tmp_path / "done" / "00003.json").write_text('{"shard": 3}')
     tally = MarkerSummary.of(unit, 4)
     assert tally.images == [10, 0, 10, 0]
-    assert tally.missing == [1, 3]
+    assert list(tally.missing) == [1, 3]
     assert tally.reasons == {"empty": 3, "no image": 1}
     assert (tally.errors, tally.retries, tally.scorings) == (4, 2, {BY})
     Marker(2, 10, 0, {}, {"scores": "other scores", "errors": ""}, BY).write(unit)
