@@ -67,6 +67,17 @@ def load_any(url: str, kind: type[S]) -> tuple[S, list[str], str] | None:
         return None
 
 
+def group_key(key: str, shards: range) -> str:
+    """Returns the key of a group's state. key: a hash of everything else that decides it."""
+    return f"{key}:{shards.start}:{shards.stop}"
+
+
+def group_of(key: str) -> range:
+    """Returns the shards of the group that a key of ``group_key`` names."""
+    start, stop = key.split(":")[-2:]
+    return range(int(start), int(stop))
+
+
 def _unpacked(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
     content, start, parts = arrays["packed"].tobytes(), 0, []
     for form, shape in json.loads(str(arrays["forms"])):
