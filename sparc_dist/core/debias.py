@@ -49,7 +49,11 @@ def image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
 
 def debias_images(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns singleton, then compound scores after the image-level step (n, N + P)."""
-    return np.concatenate([debias_singleton(scores, mode), debias_compound(scores, mode)], axis=1)
+    values = np.concatenate([scores.singleton, scores.compound], axis=1, dtype=np.float64)
+    # The whole table is standardised as compound scores: faster than a part of each row.
+    standardise(values, *_compound_bias(scores, mode), out=values)
+    values[:, : scores.singleton.shape[1]] = debias_singleton(scores, mode)
+    return values
 
 
 def debias_singleton(scores: Scores, mode: ImageDebias = "full") -> Floats:
@@ -66,8 +70,13 @@ def debias_compound(scores: Scores, mode: ImageDebias = "full") -> Floats:
     Compound prompts have no template, so the scores that standardise them must have none either.
     Modes that leave singletons unscaled are for singletons on another scale: they change nothing.
     """
+    return standardise(scores.compound, *_compound_bias(scores, mode))
+
+
+def _compound_bias(scores: Scores, mode: ImageDebias) -> tuple[Floats, Floats]:
+    """Returns what is taken off an image's compound scores, and what they are divided by."""
     mean, sd = image_statistics(scores.auxiliary)
-    return standardise(scores.compound, mean, np.sqrt(sd) if mode == "sqrt" else sd)
+    return mean, np.sqrt(sd) if mode == "sqrt" else sd
 
 
 def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
@@ -79,11 +88,19 @@ def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
 
 
 def debias_prompts(values: Floats, moments: Moments) -> Floats:
-    """Returns ``values`` (n, N + P) with each column standardised by its moments over images."""
-    return standardise(values, moments.mean, moments.sd)
+    """Standardises each column of ``values`` (n, N + P) by its moments over images, in place."""
+    return standardise(values, moments.mean, moments.sd, out=values)
 
 
-def standardise(values: NDArray[np.floating], mean: Floats, sd: Floats) -> Floats:
-    """Returns (values − mean) / sd, and 0 where sd is 0."""
-    centred = np.asarray(values, dtype=np.float64) - mean
-    return np.divide(centred, sd, out=np.zeros_like(centred), where=sd > 0)
+def standardise(
+    values: NDArray[np.floating], mean: Floats, sd: Floats, out: Floats | None = None
+) -> Floats:
+    """Returns (values − mean) / sd, and 0 where sd is 0. out: where to write it."""
+    centred: Floats = np.subtract(values, mean, out=out, dtype=np.float64)
+    varying = sd > 0
+    if varying.all():
+        centred /= sd
+    else:
+        np.divide(centred, sd, out=centred, where=varying)
+        np.copyto(centred, 0.0, where=~varying)
+    return centred

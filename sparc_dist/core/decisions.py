@@ -165,7 +165,7 @@ def decide(
 
 def _estimated(state: FinalState, counts: CountState, classes: int) -> Decision:
     """Returns a rule with estimated prevalences."""
-    constant, standards = state.constant, state.standards()
+    constant, standards = state.constant, state.standards
     varying = np.flatnonzero(~constant)
     prevalence = np.full(state.columns, np.nan)
     status = np.full(state.columns, "constant", dtype=object)

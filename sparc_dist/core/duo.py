@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import combinations_with_replacement
 from operator import add
 from typing import Any, TypeVar, get_args
 
@@ -112,8 +113,10 @@ class DuoViewState:
     def of(cls, scores: Scores, views: Views) -> DuoViewState:
         """Returns the state of one shard."""
         parts = views.of_images(scores)
-        products = [[np.einsum("ni,ni->i", a, b) for b in parts] for a in parts]
-        return cls(len(scores), np.moveaxis(np.array(products), -1, 0))
+        products = np.empty((len(views.mentions), 3, 3))
+        for i, j in combinations_with_replacement(range(3), 2):
+            products[:, i, j] = products[:, j, i] = np.einsum("ni,ni->i", parts[i], parts[j])
+        return cls(len(scores), products)
 
     def arrays(self) -> list[NDArray[Any]]:
         """Returns the state as arrays, to be stored in a file."""

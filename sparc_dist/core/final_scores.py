@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,9 @@ class FinalState:
     def _final_sd(self) -> Floats:
         return np.sqrt(self.final.deviations / max(self.count - 1, 1))
 
+    @cached_property
     def standards(self) -> Standards:
-        """Returns what standardises and decorrelates scores. Constant columns become 0.
+        """What standardises and decorrelates scores. Constant columns become 0.
 
         Sums differ in the last bits with the shards that images are in. They are rounded off, so
         that the decisions do not.

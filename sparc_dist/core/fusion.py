@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ from sparc_dist.core.debias import (
 )
 from sparc_dist.core.duo import DuoOptions, without_rival
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
-from sparc_dist.core.order_statistics import Mentions, order_statistics
+from sparc_dist.core.order_statistics import Mentions, Ranking
 
 #: Rounding error of the sum of a unit vector's entries.
 SIGN_ROUNDING = 1e-9
@@ -161,10 +162,17 @@ class Fusion:
         """Returns the debiased singleton scores and SPARC's final scores, both (n, N)."""
         debiased = self.debias(scores)
         singleton = debiased[:, : len(self.mentions)]
-        ranked = order_statistics(debiased, self.mentions)
-        fused = np.stack([x @ w for x, w in zip(ranked, self.weights, strict=True)], axis=1)
+        fused = self._ranking.weigh(debiased, self._arranged)
         total = merge(singleton, fused) if self.method.merge else fused
         return singleton, without_rival(total, self.method.rival) if self.method.rival else total
+
+    @cached_property
+    def _ranking(self) -> Ranking:
+        return Ranking.of(self.mentions)
+
+    @cached_property
+    def _arranged(self) -> list[Floats]:
+        return self._ranking.arranged(self.weights)
 
     def contributions(self, scores: Scores, columns: Iterable[int]) -> list[Floats]:
         """Returns, per column, what each of its m_i prompts adds to its final score (n, m_i).

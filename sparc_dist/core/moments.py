@@ -70,7 +70,7 @@ class Moments:
 class Scatter:
     """Count, mean and scatter matrix (sum of outer products of deviations) of d columns.
 
-    mean: (d,), matrix: (d, d)
+    mean: (d,), matrix: (d, d); or of k tables at once, (k, d) and (k, d, d)
     """
 
     count: int
@@ -80,13 +80,15 @@ class Scatter:
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Scatter:
         """Returns the scatter of the rows of ``values`` (n, d)."""
-        values = np.asarray(values, dtype=np.float64)
-        width = values.shape[1]
-        if not len(values):
-            return cls(0, np.zeros(width), np.zeros((width, width)))
-        mean = values.mean(axis=0)
-        centred = values - mean
-        return cls(len(values), mean, centred.T @ centred)
+        rows: Floats = np.asarray(values, dtype=np.float64)
+        mean: Floats = rows.sum(axis=0) / max(len(rows), 1)
+        return cls.centred(mean, rows - mean)
+
+    @classmethod
+    def centred(cls, mean: Floats, values: Floats) -> Scatter:
+        """Returns the scatter of rows from which their mean is taken off: (n, d) or (n, k, d)."""
+        tables = np.moveaxis(values, 0, -2)
+        return cls(len(values), mean, np.swapaxes(tables, -1, -2) @ tables)
 
     def __add__(self, other: Scatter) -> Scatter:
         if not self.count or not other.count:
@@ -98,5 +100,5 @@ class Scatter:
             self.mean + delta * (other.count / count),
             self.matrix
             + other.matrix
-            + np.outer(delta, delta) * (self.count * other.count / count),
+            + delta[..., :, None] * delta[..., None, :] * (self.count * other.count / count),
         )

@@ -44,7 +44,7 @@ from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method
 from sparc_dist.core.gallery import Gallery
 from sparc_dist.core.joint import Joint, by_fusion, of_fusions
 from sparc_dist.core.moments import Floats, Moments
-from sparc_dist.core.order_statistics import Mentions
+from sparc_dist.core.order_statistics import Mentions, Ranking
 from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
 
 #: The methods that are evaluated; those of them that decide are the fusions.
@@ -77,16 +77,24 @@ class RankStatistics(Joint):
     kinds = (RankState, DuoViewState)
 
     @classmethod
-    def of(
-        cls, scores: Scores, prompts: PromptStatistics, mentions: Mentions, method: Method
-    ) -> RankStatistics:
-        """Returns the state of one shard; a strategy that needs no scatters is not sorted for."""
+    def maker(
+        cls, prompts: PromptStatistics, mentions: Mentions, method: Method
+    ) -> Callable[[Scores], RankStatistics]:
+        """Returns the function that makes the state of one shard; prepares what all shards share.
+
+        A strategy that needs no scatters is not sorted for.
+        """
         sparc, duo = prompts.parts
-        ranks = RankState(())
-        if needs_ranks(method):
-            ranks = RankState.of(scores, sparc.moments, mentions, method)
+        ranking = Ranking.of(mentions) if needs_ranks(method) else Ranking(())
         views = None if duo is None else duo.views(mentions, method.duo)
-        return cls((ranks, None if views is None else DuoViewState.of(scores, views)))
+
+        def of(scores: Scores) -> RankStatistics:
+            ranks = RankState(())
+            if ranking.blocks:
+                ranks = RankState.of(scores, sparc.moments, ranking, method)
+            return cls((ranks, None if views is None else DuoViewState.of(scores, views)))
+
+        return of
 
 
 @dataclass(frozen=True)
@@ -272,7 +280,7 @@ class DecisionStatistics(Joint):
         """Returns the state of one shard. statistics: merged. labelled: (n,)."""
         moments = statistics.moments
         counts = of_fusions(
-            moments, lambda name: CountState.of(*final.columns(name), moments[name].standards())
+            moments, lambda name: CountState.of(*final.columns(name), moments[name].standards)
         )
         return cls((Reached.of(final[labelled].methods, statistics.positives), *counts))
 
@@ -361,7 +369,7 @@ def fit_fusions(
 ) -> Fusions:
     """Fits on shards in this process; ``shards`` returns a new iterator for each pass."""
     prompts = reduce(add, (PromptStatistics.of(shard, method) for shard in shards()))
-    ranks = reduce(add, (RankStatistics.of(s, prompts, mentions, method) for s in shards()))
+    ranks = reduce(add, map(RankStatistics.maker(prompts, mentions, method), shards()))
     return Fusions.fit(prompts, ranks, mentions, classes, method)
 
 

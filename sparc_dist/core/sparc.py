@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sparc_dist.core.debias import Scores, debias_images, debias_prompts, flat_images
 from sparc_dist.core.fusion import Fusion, Method, rank_weights
 from sparc_dist.core.moments import Moments, Scatter
-from sparc_dist.core.order_statistics import Mentions, order_statistics
+from sparc_dist.core.order_statistics import Mentions, Ranking, flipped
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,31 @@ class PromptState:
 
 @dataclass(frozen=True)
 class RankState:
-    """The state of pass 2: for each class, the scatter of its order statistics."""
+    """The state of pass 2: the scatters of the vectors of each block of a ranking."""
 
     scatters: tuple[Scatter, ...]
 
     @classmethod
-    def of(cls, scores: Scores, moments: Moments, mentions: Mentions, method: Method) -> RankState:
+    def of(cls, scores: Scores, moments: Moments, ranking: Ranking, method: Method) -> RankState:
         """Returns the state of one shard."""
         debiased = debias_prompts(debias_images(scores, method.image_debias), moments)
-        return cls(tuple(Scatter.of(vectors) for vectors in order_statistics(debiased, mentions)))
+        vectors = ranking.vectors(debiased)
+        mean = (
+            vectors.mean(axis=0, keepdims=True) if len(vectors) else np.zeros((1, vectors.shape[1]))
+        )
+        vectors -= mean
+        means, parts = ranking.split(mean), ranking.split(vectors)
+        return cls(tuple(Scatter.centred(m[0], part) for m, part in zip(means, parts, strict=True)))
+
+    def of_classes(self, mentions: Mentions) -> list[Scatter]:
+        """Returns for each class the scatter of its order statistics, the highest rank first."""
+        found = {}
+        for block, scatter in zip(Ranking.of(mentions).blocks, self.scatters, strict=True):
+            order = flipped(block.shape[1])
+            parts = zip(scatter.mean[:, order], scatter.matrix[:, order][:, :, order], strict=True)
+            for index, part in zip(block[:, 0].tolist(), parts, strict=True):
+                found[index] = Scatter(scatter.count, *part)
+        return [found[index] for index in range(len(mentions))]
 
     def arrays(self) -> list[NDArray[Any]]:
         """Returns the state as arrays, to be stored in a file."""
@@ -91,7 +107,7 @@ def finish(
     prompts: PromptState, ranks: RankState | None, mentions: Mentions, method: Method
 ) -> Fusion:
     """Returns the fitted model for the merged states."""
-    scatters: Sequence[Scatter | None] = ranks.scatters if ranks else [None] * len(mentions)
+    scatters = ranks.of_classes(mentions) if ranks else [None] * len(mentions)
     weights = [
         rank_weights(method, len(indices), scatter)
         for indices, scatter in zip(mentions, scatters, strict=True)
@@ -104,7 +120,8 @@ def fit(shards: Callable[[], Iterable[Scores]], mentions: Mentions, method: Meth
     prompts = reduce(add, (PromptState.of(shard, method) for shard in shards()))
     ranks = None
     if needs_ranks(method):
-        states = (RankState.of(s, prompts.moments, mentions, method) for s in shards())
+        ranking = Ranking.of(mentions)
+        states = (RankState.of(s, prompts.moments, ranking, method) for s in shards())
         ranks = reduce(add, states)
     return finish(prompts, ranks, mentions, method)
 

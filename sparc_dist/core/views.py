@@ -31,12 +31,22 @@ def image_step(scores: Scores, scaling: Scaling = "sqrt") -> tuple[Floats, Float
     Scores are divided by the root of the image's SD: it is partly gain, partly content. With few
     columns they remain as they are.
     """
-    if scores.singleton.shape[1] < MIN_COLUMNS:
-        return scores.singleton.astype(np.float64), scores.compound.astype(np.float64)
     return (
-        standardise(scores.singleton, *_image_statistics(scores.singleton, scaling)),
-        standardise(scores.compound, *_image_statistics(scores.auxiliary, scaling)),
+        standardise(scores.singleton, *image_bias(scores, scores.singleton, scaling)),
+        standardise(scores.compound, *image_bias(scores, scores.auxiliary, scaling)),
     )
+
+
+def image_bias(
+    scores: Scores, part: NDArray[np.floating], scaling: Scaling
+) -> tuple[Floats, Floats]:
+    """Returns what the image step takes off and divides by, from one part of the scores.
+
+    Two columns (n, 1)
+    """
+    if scores.singleton.shape[1] < MIN_COLUMNS:
+        return np.zeros((len(scores), 1)), np.ones((len(scores), 1))
+    return _image_statistics(part, scaling)
 
 
 def _image_statistics(
@@ -112,14 +122,37 @@ class Views:
         np.fill_diagonal(matrix, 0.0)
         return matrix
 
+    @cached_property
+    def _scaled(self) -> Floats:
+        """The averages (P, N + B) of compound scores that are still to be divided by their SD."""
+        sd = self.sd[len(self.mentions) :, None]
+        return np.divide(self.averages, sd, out=np.zeros_like(self.averages), where=sd > 0)
+
+    @cached_property
+    def _offset(self) -> Floats:
+        """What the centres of prompts take off the compounds (N + B,)."""
+        return np.asarray(self.centre[len(self.mentions) :] @ self._scaled)
+
     def of_images(self, scores: Scores) -> tuple[Floats, Floats, Floats]:
         """Returns own scores, compounds and partners, each (n, N + B)."""
-        own, compound = self.debias(scores)
-        return own, compound @ self.averages, own @ self.partners
+        own = self._own(scores)
+        # All steps are linear, so compound scores are averaged before they are scaled: there are
+        # far fewer averages than prompts.
+        bias, divisor = image_bias(scores, scores.auxiliary, self.scaling)
+        sums = np.subtract(scores.compound, bias, dtype=np.float64) @ self._scaled
+        compounds = standardise(sums, np.zeros_like(divisor), divisor, out=sums)
+        compounds -= self._offset
+        return own, compounds, own @ self.partners
 
     def debias(self, scores: Scores) -> tuple[Floats, Floats]:
         """Returns the debiased singleton (n, N + B) and compound scores (n, P)."""
         columns = len(self.mentions)
-        singleton, compound = image_step(scores, self.scaling)
-        own = standardise(singleton, self.centre[:columns], self.sd[:columns])
-        return own, standardise(compound, self.centre[columns:], self.sd[columns:])
+        compound = image_step(scores, self.scaling)[1]
+        centre, sd = self.centre[columns:], self.sd[columns:]
+        return self._own(scores), standardise(compound, centre, sd, out=compound)
+
+    def _own(self, scores: Scores) -> Floats:
+        columns = len(self.mentions)
+        bias = image_bias(scores, scores.singleton, self.scaling)
+        own = standardise(scores.singleton, *bias)
+        return standardise(own, self.centre[:columns], self.sd[:columns], out=own)

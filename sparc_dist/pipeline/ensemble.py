@@ -7,9 +7,10 @@ others are the same. It is resumed as any reduce.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,28 @@ class Member:
     shards: UnitShards
     key: str
 
-    def statistics(self, group: ShardGroup) -> tuple[FinalStatistics, list[str]]:
-        """Returns the state of a group of its final scores, and their hashes."""
-        url = self.shards.unit.state(FINAL.stage, group.number)
-        key = f"{self.key}:{group.shards.start}:{group.shards.stop}"
-        found = reduce_checkpoints.load(url, key, FinalStatistics)
+    def states(self, shards: range) -> Iterator[tuple[FinalStatistics, dict[int, str]]]:
+        """Yields the states that hold some of its shards, with the hashes of final scores."""
+        for number in range(shards.start // self._size, -(-shards.stop // self._size)):
+            url = self.shards.unit.state(FINAL.stage, number)
+            found = reduce_checkpoints.load_any(url, FinalStatistics)
+            if found is None or not found[2].startswith(f"{self.key}:{number * self._size}:"):
+                raise self._damaged(url)
+            group = reduce_checkpoints.group_of(found[2])
+            yield found[0], dict(zip(group, found[1], strict=True))
+
+    def hashes(self, shards: range) -> dict[int, str]:
+        """Returns the hash of the final scores of each of some shards."""
+        return {i: sha256 for _, known in self.states(shards) for i, sha256 in known.items()}
+
+    @cached_property
+    def _size(self) -> int:
+        """The number of shards in its groups, which earlier versions made in another way."""
+        url = self.shards.unit.state(FINAL.stage, 0)
+        found = reduce_checkpoints.load_any(url, FinalStatistics)
         if found is None:
             raise self._damaged(url)
-        return found
+        return reduce_checkpoints.group_of(found[2]).stop
 
     def final(self, shard: int, sha256: str) -> tuple[list[str], FinalScores]:
         """Returns a shard's image ids and final scores, compared with their hash."""
@@ -100,8 +115,8 @@ class EnsembleUnit:
         storage.delete(self.layout.metrics)
         phase, bank = self._phase(), self.data.bank
         members = [Member(name, self._shards(name), own) for name, own in self.members.items()]
-        groups = phase.passes.groups()
-        standards = [submit(_standard, member, groups) for member in members]
+        shards = range(len(phase.images))
+        standards = [submit(_standard, member, shards) for member in members]
         statistics = phase.merged(AVERAGE, self.stages, members, bank.names, *standards)
         decisions, counts = phase.decide(statistics, self.stages)
         images = get(submit(_images, statistics), phase.limit, "Counting the images")
@@ -155,11 +170,10 @@ class EnsembleUnit:
         return notes
 
 
-def _standard(member: Member, groups: Sequence[ShardGroup]) -> Standard:
+def _standard(member: Member, shards: range) -> Standard:
     """Returns what standardises a member, from the moments that its pass 3 has gathered."""
-    moments: Moments = reduce_checkpoints.merge(
-        [member.statistics(group)[0].every for group in groups]
-    )
+    states = member.states(shards)
+    moments: Moments = reduce_checkpoints.merge([state.every for state, _ in states])
     return Standard.of(moments)
 
 
@@ -171,11 +185,18 @@ def _averaged(
     *standards: Standard,
 ) -> tuple[FinalStatistics, list[str]]:
     """Writes the mean of the members' scores; returns their state and the hashes of the files."""
-    hashes = [member.statistics(group)[1] for member in members]
+    hashes = [
+        {
+            shard: sha256
+            for _, known in member.states(group.shards)
+            for shard, sha256 in known.items()
+        }
+        for member in members
+    ]
     states, written = [], []
-    for place, shard in enumerate(group.shards):
+    for shard in group.shards:
         own = [
-            member.final(shard, known[place]) for member, known in zip(members, hashes, strict=True)
+            member.final(shard, known[shard]) for member, known in zip(members, hashes, strict=True)
         ]
         rows = storage.read_row_group(shards.dataset.images, shard, ["image_id", "uri"])
         scored = {image_id for ids, _ in own for image_id in ids}

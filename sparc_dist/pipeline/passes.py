@@ -1,8 +1,8 @@
 """Passes over a unit's shards: every shard is read, and the states of all are summed.
 
-A pass is one piece of work per group of neighbouring shards. The groups, and the tree in which
-their states are merged, depend only on the number of shards, so the result does not depend on the
-workers. The driver holds references only; a worker holds one shard and one state.
+A pass is one piece of work per group of neighbouring shards, up to some thousand groups. They, and
+the tree in which their states are merged, depend only on the number of shards, so the result does
+not depend on the workers. The driver holds references only; a worker holds one shard and one state.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.runs import shard_groups
 from sparc_dist.runs.layout import FAN_IN
+from sparc_dist.runs.reduce_checkpoints import group_key
 from sparc_dist.storage import retries
 
 
@@ -73,13 +74,16 @@ class Passes:
             facts: sum(self.images[shard] for shard in group.shards)
             for (_, facts), group in zip(jobs, self.groups(), strict=True)
         }
-        for facts in self._finished([facts for _, facts in jobs], stage):
-            self.retries += get(facts, self.limit, stage)  # raises what the work raised
-            watch.advance(stage, sizes[facts])
         states = [state for state, _ in jobs]
+        del jobs
+        # States are merged as soon as all of a chunk are there, and only then freed: without
+        # waiting for the last group, a large cluster holds few of them at any time.
         while len(states) > 1:
             chunks = [states[i : i + FAN_IN] for i in range(0, len(states), FAN_IN)]
             states = [submit(_merge, *chunk) for chunk in chunks]
+        for facts in self._finished([*sizes], stage):
+            self.retries += get(facts, self.limit, stage)  # raises what the work raised
+            watch.advance(stage, sizes[facts])
         # Wait for the sum without fetching it to the driver.
         get(submit(_exists, states[0]), self.limit, f"Merging {stage}")
         return states[0]
@@ -94,7 +98,7 @@ class Passes:
     def groups(self) -> list[ShardGroup]:
         """Returns the groups of the shards."""
         return [
-            ShardGroup(number, shards, f"{self.key}:{shards.start}:{shards.stop}")
+            ShardGroup(number, shards, group_key(self.key, shards))
             for number, shards in enumerate(shard_groups(len(self.images)))
         ]
 

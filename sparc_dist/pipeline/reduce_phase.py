@@ -41,7 +41,7 @@ from sparc_dist.runs.labels import write_labels
 from sparc_dist.runs.shards import ClassNames, final_table
 
 #: Part of every key: states of another version are not resumed from.
-STATES = 4
+STATES = 5
 
 
 @dataclass
@@ -167,10 +167,8 @@ def _prompts(
 def _ranks(
     shards: UnitShards, group: ShardGroup, prompts: PromptStatistics, mentions: Any, method: Method
 ) -> tuple[RankStatistics, list[str]]:
-    parts = (
-        RankStatistics.of(shards.scores(i)[1], prompts, mentions, method) for i in group.shards
-    )
-    return total(parts), []
+    state = RankStatistics.maker(prompts, mentions, method)
+    return total(state(shards.scores(i)[1]) for i in group.shards), []
 
 
 def _fit(

@@ -22,7 +22,7 @@ from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
 from sparc_dist.runs.fusion_file import read_fusion, read_fusions
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_facts, read_labeler
-from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout, shard_groups
+from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.record import is_scaled, read_record
 from sparc_dist.runs.results import UnitKey, existing_units
@@ -75,11 +75,15 @@ class FinishedUnit:
     def states(self) -> tuple[FinalStatistics, DecisionStatistics, list[str]]:
         """The merged states of passes 3 and 4, and the hash of each shard's final scores."""
         self.check_fitted()
-        finals, counts, hashes = [], [], []
-        for number in range(len(shard_groups(len(self.sizes)))):
+        finals: list[FinalStatistics] = []
+        counts: list[DecisionStatistics] = []
+        hashes: list[str] = []
+        # Each state says which shards it is of: earlier versions grouped them in another way.
+        while len(hashes) < len(self.sizes):
+            number = len(finals)
             final = self._state("final_scores", number, FinalStatistics)
             count = self._state("decision_statistics", number, DecisionStatistics)
-            if final[2] != count[2]:
+            if final[2] != count[2] or reduce_checkpoints.group_of(final[2]).start != len(hashes):
                 raise self._incomplete(self.unit.state("decision_statistics", number))
             finals.append(final[0])
             counts.append(count[0])

@@ -15,9 +15,10 @@ STAGES = (
     "decision_statistics",
     "labels",
 )
-#: The largest number of groups of shards, with one state file per pass: enough groups to keep a
-#: cluster busy, and few enough to be merged at once.
-MOST_GROUPS = 64
+#: A group has one shard while there are at most FEW_GROUPS of them, then up to SHARDS_PER_GROUP,
+#: which share what a pass prepares, and more only if there would be more than MOST_GROUPS groups:
+#: each is one task and has one state file per pass.
+FEW_GROUPS, SHARDS_PER_GROUP, MOST_GROUPS = 64, 16, 4096
 
 #: The number of states that are merged at once. Sums of floats depend on it in their last bits.
 FAN_IN = 16
@@ -31,8 +32,10 @@ EXPERIMENT_FILES = ("csv", "md", "png", "svg")
 
 
 def shard_groups(shards: int) -> list[range]:
-    """Returns groups of neighbouring shards, at most MOST_GROUPS of them."""
-    size = -(-shards // MOST_GROUPS)
+    """Returns groups of neighbouring shards. They depend on the number of shards alone."""
+    size = 1
+    while shards > size * (FEW_GROUPS if size < SHARDS_PER_GROUP else MOST_GROUPS):
+        size *= 2
     return [range(start, min(start + size, shards)) for start in range(0, shards, size)]
 
 
@@ -99,7 +102,9 @@ class UnitLayout:
         for shard in range(shards):
             yield from (self.scores(shard), self.errors(shard), self.final(shard))
             yield from (self.labels(shard), self.wide_labels(shard))
-        yield from (self.state(stage, group) for stage in STAGES for group in range(MOST_GROUPS))
+        # Earlier versions had up to FEW_GROUPS groups whatever the number of shards.
+        groups = range(max(len(shard_groups(shards)), FEW_GROUPS))
+        yield from (self.state(stage, group) for stage in STAGES for group in groups)
         yield from (self.texts, self.labeler, self.fusion, self.decisions)
         yield self.gallery
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
@@ -30,10 +32,11 @@ class State(Protocol):
 
 def save(url: str, key: str, state: State, hashes: Sequence[str] = ()) -> None:
     """Writes a state. key: a hash of all its inputs; hashes: of files written along with it."""
-    buffer = io.BytesIO()
-    arrays: dict[str, Any] = {f"state{i:06d}": part for i, part in enumerate(state.arrays())}
-    arrays |= {"count": len(arrays), "key": key, "hashes": np.array(hashes, dtype=str)}
-    np.savez(buffer, **arrays)
+    buffer, parts = io.BytesIO(), state.arrays()
+    # A file of its own for each of some hundred arrays would take longer than a shard's work.
+    forms = json.dumps([(part.dtype.str, part.shape) for part in parts])
+    packed = np.frombuffer(b"".join(part.tobytes() for part in parts), dtype=np.uint8)
+    np.savez(buffer, packed=packed, forms=forms, key=key, hashes=np.array(hashes, dtype=str))
     storage.write_bytes(url, buffer.getvalue())
 
 
@@ -57,11 +60,37 @@ def load_any(url: str, kind: type[S]) -> tuple[S, list[str], str] | None:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = dict(archive)  # this verifies the checksums of the archive
-        parts = [arrays[f"state{i:06d}"] for i in range(int(arrays["count"]))]
+        parts = _unpacked(arrays) if "packed" in arrays else _listed(arrays)
         hashes = [str(value) for value in arrays["hashes"]]
         return kind.from_arrays(parts), hashes, str(arrays["key"])
     except Exception:  # a damaged archive raises nearly anything; it is then computed again
         return None
+
+
+def group_key(key: str, shards: range) -> str:
+    """Returns the key of a group's state. key: a hash of everything else that decides it."""
+    return f"{key}:{shards.start}:{shards.stop}"
+
+
+def group_of(key: str) -> range:
+    """Returns the shards of the group that a key of ``group_key`` names."""
+    start, stop = key.split(":")[-2:]
+    return range(int(start), int(stop))
+
+
+def _unpacked(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    content, start, parts = arrays["packed"].tobytes(), 0, []
+    for form, shape in json.loads(str(arrays["forms"])):
+        # The copy can be written to, and starts at an even address.
+        part = np.frombuffer(content, form, math.prod(shape), start).reshape(shape).copy()
+        parts.append(part)
+        start += part.nbytes
+    return parts
+
+
+def _listed(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """Returns the arrays of a state as version 0.1 stored them, one by one."""
+    return [arrays[f"state{i:06d}"] for i in range(int(arrays["count"]))]
 
 
 def merge(states: Sequence[Any]) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparc_dist.cli import main
+from sparc_dist.runs import STAGES
 
 pytestmark = pytest.mark.slow  # each starts models or Ray several times
 
@@ -46,6 +47,11 @@ def test_reduce_compares_both_ways_and_they_agree(bench: Bench, cluster: str) ->
     assert "300 × (8 + 8 + 30) scores" in title
     assert ratios(figures) == ["time, pipeline / plain NumPy"]
     assert figures["largest difference in a final score"] < 1e-5
+    title, *lines = bench.others[0].splitlines()
+    assert "300 × (8 + 8 + 30) scores" in title
+    passes = dict(line.strip().rsplit(":", 1) for line in lines)
+    assert [*passes] == [f"{stage.replace('_', ' ')} / reading" for stage in STAGES]
+    assert all(float(ratio) > 0 for ratio in passes.values())
 
 
 def test_decode_compares_once_with_nine_times(bench: Bench) -> None:

@@ -75,14 +75,13 @@ def test_duo_alone_sorts_nothing_and_sparc_alone_has_no_views(
     def never(*_: object) -> None:
         raise AssertionError
 
-    for module in ("fusion", "sparc"):
-        monkeypatch.setattr(f"sparc_dist.core.{module}.order_statistics", never)
+    monkeypatch.setattr("sparc_dist.core.order_statistics.Ranking.vectors", never)
     fusions = fit_fusions(lambda: iter([scores]), mentions, 20, Method(fusions=("duo",)))
     assert len(fusions.final(scores)) == 800
     monkeypatch.setattr("sparc_dist.core.duo.image_step", never)
     method = Method("mean", fusions=("sparc",))
     prompts = PromptStatistics.of(scores, method)
-    ranks = RankStatistics.of(scores, prompts, mentions, method)
+    ranks = RankStatistics.maker(prompts, mentions, method)(scores)
     assert prompts.parts[1] is ranks.parts[1] is None
     assert [a.tolist() for a in RankStatistics.from_arrays(ranks.arrays()).arrays()] == [
         a.tolist() for a in ranks.arrays()

@@ -17,6 +17,7 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.cli import main
 from sparc_dist.config import Config, load_config
+from sparc_dist.core import FinalStatistics
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import ensemble_sizes
@@ -32,6 +33,7 @@ from sparc_dist.runs.shards import write_shard
 from sparc_dist.runs.status import status
 from sparc_dist.simulation import Settings, simulate
 from tests.support.command import outcome_hashes
+from tests.support.regrouping import regroup
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -249,6 +251,16 @@ def test_units_of_an_older_version_have_none_and_stay_as_they_are(copy: Path) ->
     assert not (copy / UNIT).exists()
     assert read_results(str(copy)).columns == [*MEMBERS, "average"]
     assert len(status(str(copy))) == 3
+
+
+def test_members_of_an_older_version_have_other_groups(made: Path, copy: Path) -> None:
+    shutil.rmtree(copy / UNIT)
+    for name in MEMBERS[:2]:
+        unit = RunLayout(str(copy)).dataset(DATA).unit(name)
+        regroup(unit, "final_scores", FinalStatistics, 4)
+    assert not reduced(copy).failures
+    new, old = (pq.read_table(root / UNIT / "final")["duo"] for root in (copy, made))
+    np.testing.assert_allclose(new.to_pylist(), old.to_pylist(), atol=1e-6)
 
 
 def test_damaged_scores_of_a_member_fail_the_ensemble_alone(copy: Path) -> None:

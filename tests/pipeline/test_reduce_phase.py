@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-from sparc_dist.core import Method, Scores
+from sparc_dist.core import Method, RankStatistics, Scores
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import Matrices, read_npz
+from sparc_dist.pipeline.executor import get, using
+from sparc_dist.pipeline.in_process import InProcess, resolved
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.reduce_phase import ReducePhase
-from sparc_dist.runs import STAGES, Provenance, RunLayout, UnitShards
-from sparc_dist.runs.layout import MOST_GROUPS
+from sparc_dist.runs import STAGES, Provenance, RunLayout, UnitShards, reduce_checkpoints
 from sparc_dist.runs.shards import scores_table, write_shard
 from tests.support.cases import golden_answer, write_three_classes
 
@@ -161,8 +164,9 @@ def test_a_fixed_strategy_is_not_sorted_for(tmp_path: Path) -> None:
     phase = golden_phase(tmp_path, Method(strategy="kmax", k=2), [400])
     fusions = ray.get(phase.fit(Seen()))
     assert [int(np.flatnonzero(weights)[0]) for weights in fusions.sparc.weights] == [2] * 20
-    state = np.load(tmp_path / "golden" / "made-up" / "reduce" / "rank_statistics" / "00.npz")
-    assert state["state000000"][0] == 1  # SPARC's part has no scatter
+    found = reduce_checkpoints.load_any(phase.shards.unit.state(STAGES[1], 0), RankStatistics)
+    assert found is not None
+    assert found[0].parts[0].scatters == ()
 
 
 @pytest.mark.usefixtures("cluster")
@@ -187,9 +191,44 @@ def test_what_else_a_reduce_learnt_from_is_not_taken_over(tmp_path: Path) -> Non
     assert state.stat().st_mtime_ns > kept
 
 
-@pytest.mark.parametrize("shards", [1, 2, MOST_GROUPS, MOST_GROUPS + 1, 10_000])
-def test_groups_are_neighbours_and_cover_all_shards(shards: int) -> None:
+class Threads(InProcess):
+    """Does work in several threads, so that groups end in any order."""
+
+    def finished(self, references: Sequence[Any], limit: float, what: str) -> Iterator[Any]:
+        with ThreadPoolExecutor(self.cpus) as pool:
+            work = {pool.submit(resolved, reference): reference for reference in references}
+            yield from (work[done] for done in as_completed(work))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_the_number_of_workers_changes_no_bit(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, workers: int
+) -> None:
+    def files(folder: Path, executor: InProcess) -> dict[str, bytes]:
+        """The states and final scores of 67 shards in 34 groups, merged in three chunks."""
+        with using(executor):
+            phase, silent = golden_phase(folder, Method(), list(range(12, 800, 12))), Seen()
+            get(phase.score(phase.fit(silent), silent), phase.limit, "The reduce")
+        assert silent.images == dict.fromkeys(STAGES[:3], 800)
+        return {
+            str(path.relative_to(folder)): path.read_bytes()
+            for name in ("reduce", "final")
+            for path in (folder / "golden" / "made-up" / name).rglob("*.*")
+        }
+
+    expected = files(tmp_path_factory.mktemp("one"), InProcess())
+    assert len(expected) == 3 * 34 + 67
+    assert files(tmp_path, Threads(workers)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shards", "expected"),
+    [(1, 1), (64, 64), (65, 33), (422, 53), (1024, 64), (65_536, 4096), (3_906_250, 3815)],
+)
+def test_groups_follow_the_data_and_are_neighbours(shards: int, expected: int) -> None:
     groups = Passes([1] * shards, limit=300).groups()
-    assert [shard for group in groups for shard in group.shards] == list(range(shards))
+    assert len(groups) == expected
+    edges = [0, *(group.shards.stop for group in groups)]
+    assert [group.shards.start for group in groups] == edges[:-1]
+    assert edges[-1] == shards
     assert [group.number for group in groups] == list(range(len(groups)))
-    assert len(groups) <= MOST_GROUPS

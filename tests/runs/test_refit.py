@@ -12,7 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import storage
-from sparc_dist.core import Decision, Knowledge, PromptState
+from sparc_dist.core import (
+    Decision,
+    DecisionStatistics,
+    FinalStatistics,
+    Knowledge,
+    PromptState,
+)
 from sparc_dist.errors import UserError
 from sparc_dist.runs import UnitLayout, reduce_checkpoints
 from sparc_dist.runs.asking import spread
@@ -22,6 +28,7 @@ from sparc_dist.runs.refit import Rule, refit
 from tests.support.cases import golden, golden_answer
 from tests.support.final_scores import close
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
+from tests.support.regrouping import regroup
 
 FIRST_50 = {
     image_id: dict(enumerate(row.tolist()))
@@ -127,6 +134,18 @@ def test_partial_answers_and_images_without_scores(tmp_path: Path) -> None:
     assert storage.read_json(unit.decisions)["rule"] == {"answers": 4}
     with pytest.raises(UserError, match="none of its 1 images is in"):
         refit(open_unit(str(tmp_path)), Rule(answers={"other": {1: False}}))
+
+
+def test_states_of_an_older_version_have_other_groups(tmp_path: Path) -> None:
+    unit = write_unit(tmp_path)
+    expected = refitted(tmp_path, Rule())[0]
+    regroup(unit, "final_scores", FinalStatistics, 3)
+    with pytest.raises(UserError, match=r"00\.npz is missing, damaged or of another reduce"):
+        refit(open_unit(str(tmp_path)), Rule())
+    regroup(unit, "decision_statistics", DecisionStatistics, 3)
+    found = refitted(tmp_path, Rule())[0]
+    for name, rule in expected.items():
+        close(found[name].threshold, rule.threshold, 1e-9)
 
 
 def test_units_that_cannot_be_refitted_say_what_to_do(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from sparc_dist.runs import (
     reduce_checkpoints,
     shard_groups,
 )
-from sparc_dist.runs.layout import MOST_GROUPS
 from sparc_dist.runs.status import UnitStatus, status, to_text
 from tests.support.command import sparc_dist
 from tests.support.s3 import FaultProxy
@@ -248,4 +247,3 @@ def test_groups_hold_every_shard_once(shards: int) -> None:
     groups = shard_groups(shards)
     assert [shard for group in groups for shard in group] == list(range(shards))
     assert all(groups)
-    assert len(groups) <= MOST_GROUPS

@@ -30,7 +30,7 @@ def states(total: Floats, final: Floats, pieces: int = 1) -> tuple[FinalState, C
     """The merged states of images in so many shards."""
     shards = list(zip(np.array_split(total, pieces), np.array_split(final, pieces), strict=True))
     state = reduce(add, (FinalState.of(*shard) for shard in shards))
-    standards = state.standards()
+    standards = state.standards
     return state, reduce(add, (CountState.of(*shard, standards) for shard in shards))
 
 

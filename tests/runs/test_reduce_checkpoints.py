@@ -1,0 +1,39 @@
+"""States come back bit by bit, also those that version 0.1 stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparc_dist.core import PromptState
+from sparc_dist.core.moments import Moments
+from sparc_dist.runs import reduce_checkpoints
+
+STATE = PromptState(Moments(3, np.array([0.1, 0.2]), np.array([0.3, 0.4])), 1)
+
+
+def same(found: PromptState) -> bool:
+    pairs = zip(found.arrays(), STATE.arrays(), strict=True)
+    return all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
+
+
+def test_a_state_is_restored_with_its_key_and_hashes(tmp_path: Path) -> None:
+    url = str(tmp_path / "state.npz")
+    reduce_checkpoints.save(url, "key", STATE, ["a", "b"])
+    state, hashes, key = reduce_checkpoints.load_any(url, PromptState) or (None, [], "")
+    assert state is not None
+    assert same(state)
+    assert (hashes, key) == (["a", "b"], "key")
+    assert reduce_checkpoints.load(url, "other", PromptState) is None
+
+
+def test_arrays_that_are_stored_one_by_one_are_still_read(tmp_path: Path) -> None:
+    parts: dict[str, Any] = {f"state{i:06d}": part for i, part in enumerate(STATE.arrays())}
+    path = tmp_path / "state.npz"
+    np.savez(path, **parts, count=len(parts), key="key", hashes=np.array(["a"]))
+    found = reduce_checkpoints.load(str(path), "key", PromptState)
+    assert found is not None
+    assert same(found[0])
+    assert found[1] == ["a"]
