@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.executor import current
@@ -17,6 +19,9 @@ from sparc_dist.runs import DatasetLayout
 
 if TYPE_CHECKING:
     from sparc_dist.prompts import TextEmbeddings
+
+#: Turns a row about a shard into another one.
+Step = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class ShardSteps:
     """
 
     rows: Sequence[Mapping[str, Any]]
-    decode: DecodeShard
+    decode: Step
     scorer: Callable[[Mapping[str, TextEmbeddings]], ScoreShard]
-    write: WriteShard
+    write: Step
     texts: Any
     scorers: Scorers
     decoders: int

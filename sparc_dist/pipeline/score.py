@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,10 @@ RESULT = pa.struct(
 
 
 class ScoreShard:
-    """Holds the models of a group and scores one shard at a time."""
+    """Holds the models of a group and scores shards, each in a thread of its own.
+
+    Threads encode in turn, a batch at a time: the device's memory is planned for one batch.
+    """
 
     def __init__(
         self,
@@ -47,20 +51,26 @@ class ScoreShard:
         """texts: by the name of the backbone."""
         # Only a worker with models loads torch: it takes seconds and much memory.
         from sparc_dist.backbones.devices import pick_device
-        from sparc_dist.backbones.models import Backbone, Scorer
 
         device = pick_device(scorers.gpus, scorers.threads)
         self._batch_size = batch_size
         self._scorers: dict[str, Scorer] = {}
         self._failures: dict[str, str] = {}
+        turn = Lock()
         for config in backbones:
             try:
-                backbone = Backbone(config, device)
-                self._scorers[config.name] = Scorer(backbone, texts[config.name])
+                self._scorers[config.name] = self._load(config, device, turn, texts[config.name])
             except (
                 Exception
             ) as error:  # reported with every shard: Ray loses what an actor's constructor raises
                 self._failures[config.name] = explain(error, f"Backbone {config.name}")
+
+    def _load(
+        self, config: BackboneConfig, device: str, turn: Lock, texts: TextEmbeddings
+    ) -> Scorer:
+        from sparc_dist.backbones.models import Backbone, Scorer
+
+        return Scorer(Backbone(config, device, turn), texts)
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
