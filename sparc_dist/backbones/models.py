@@ -57,7 +57,6 @@ class Backbone:
         configure_torch()
         self.turn = turn or nullcontext()
         self.name = config.name
-        self.precision = config.precision
         self.features = config.features
         self.local_scale = config.local_scale
         if config.model == TINY:
@@ -68,6 +67,9 @@ class Backbone:
         if self.features != "global":
             check_patches(config, self.model.visual)
         self.device = torch.device(device)
+        self.precision = config.precision
+        if self.precision == "auto":
+            self.precision = "fp32" if self.device.type == "cpu" else "fp16"
         self.model.to(self.device).eval()
         self._config = config
         size = self.model.visual.image_size
