@@ -83,7 +83,7 @@ class ScoreOnDevice(ScoreShard):
     def __init__(self, sizes: Sizes, rate: float, texts: dict[str, TextEmbeddings]) -> None:
         self._sizes, self._rate = sizes, rate
         backbone = BackboneConfig(name=NAME, model=TINY)
-        super().__init__([backbone], sizes.batch, Scorers(1, 0, 1), texts)
+        super().__init__([backbone], sizes.batch, Scorers(1, 0, 1), {}, texts)
 
     def _load(
         self, config: BackboneConfig, device: str, turn: Lock, texts: TextEmbeddings

@@ -82,10 +82,11 @@ class MapPhase:
         self, todo: Mapping[int, Sequence[str]], scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
+        weights = {name: to.scoring.weights_sha256 for name, to in self.targets.items()}
         steps = ShardSteps(
             [{"shard": shard, "backbones": list(names)} for shard, names in todo.items()],
             DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
-            partial(ScoreShard, self.backbones, self.batch_size, scorers),
+            partial(ScoreShard, self.backbones, self.batch_size, scorers, weights),
             WriteShard(self.targets),
             self.texts,
             scorers,
