@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ from sparc_dist.backbones.patches import check_patches, embed_with_patches, loca
 from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of, user_file
 from sparc_dist.backbones.text_tower import encode_tokens
 from sparc_dist.backbones.tiny import model as tiny
+from sparc_dist.backbones.transfer import Transfer
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
@@ -42,13 +44,19 @@ class Backbone:
     """One model on one device. Weights, texts and scores are float32.
 
     precision: of the image tower's products. It is applied by autocast, not by converting the
-    weights, so that norms and softmax stay in float32.
+    weights, so that norms and softmax stay in float32. turn: a lock of threads that share the
+    device: one of them computes with a batch, others copy theirs or hand over results.
     """
 
-    def __init__(self, config: BackboneConfig, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        config: BackboneConfig,
+        device: str | torch.device = "cpu",
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> None:
         configure_torch()
+        self.turn = turn or nullcontext()
         self.name = config.name
-        self.precision = config.precision
         self.features = config.features
         self.local_scale = config.local_scale
         if config.model == TINY:
@@ -59,6 +67,9 @@ class Backbone:
         if self.features != "global":
             check_patches(config, self.model.visual)
         self.device = torch.device(device)
+        self.precision = config.precision
+        if self.precision == "auto":
+            self.precision = "fp32" if self.device.type == "cpu" else "fp16"
         self.model.to(self.device).eval()
         self._config = config
         size = self.model.visual.image_size
@@ -89,35 +100,34 @@ class Backbone:
         """Returns embeddings (n, d) of length 1, on the device, of RGB squares (n, S, S, 3)."""
         batches = []
         with self._autocast(precision):
-            for start in range(0, len(pixels), batch_size):
-                batch = self._standardised(pixels[start : start + batch_size])
-                batches.append(self.model.encode_image(batch).float())
+            for batch in Transfer(self.device).batches(pixels, batch_size):
+                with self.turn:
+                    batches.append(self._encode(batch))
         return torch.nn.functional.normalize(torch.cat(batches), dim=-1)
+
+    def _encode(self, batch: torch.Tensor) -> torch.Tensor:
+        """Returns embeddings (n, d) of one batch of squares (n, S, S, 3) on the device."""
+        embeddings: torch.Tensor = self.model.encode_image(self._standardised(batch)).float()
+        return embeddings
 
     @torch.inference_mode()
     def encode_patches(
-        self, pixels: NDArray[np.uint8], precision: str | None = None
+        self, batch: torch.Tensor, precision: str | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns embeddings (n, d) of squares (n, S, S, 3), as one batch, and of their patches.
+        """Returns embeddings (n, d) of squares (n, S, S, 3), one batch, and of their patches.
 
         Those of the patches are (n, p, d). All have length 1 and are on the device.
         """
         with self._autocast(precision):
-            embeddings, patches = embed_with_patches(self.model, self._standardised(pixels))
+            embeddings, patches = embed_with_patches(self.model, self._standardised(batch))
         return torch.nn.functional.normalize(embeddings.float(), dim=-1), patches
 
     def _autocast(self, precision: str | None) -> torch.autocast:
         dtype = AUTOCAST_DTYPES.get(precision or self.precision)
         return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
 
-    def _standardised(self, pixels: NDArray[np.uint8]) -> torch.Tensor:
-        """Returns squares (n, S, S, 3) as the model takes them, (n, 3, S, S), on the device."""
-        # A copy, because torch needs writable memory and Ray's shared memory is read-only.
-        batch = torch.tensor(pixels)
-        if self.device.type == "cuda":
-            # From pinned memory the transfer needs no further copy and does not block this thread;
-            # uint8 takes a quarter of the bytes of float32.
-            batch = batch.pin_memory().to(self.device, non_blocking=True)
+    def _standardised(self, batch: torch.Tensor) -> torch.Tensor:
+        """Returns squares (n, S, S, 3) as the model takes them, (n, 3, S, S)."""
         return (batch.permute(0, 3, 1, 2).float() - self._mean) / self._std
 
     @torch.inference_mode()
@@ -166,48 +176,60 @@ class Scorer:
 
     def __init__(self, backbone: Backbone, texts: TextEmbeddings) -> None:
         self.backbone = backbone
-        self._texts = [
+        kinds = [
             torch.tensor(rows, device=backbone.device)
             for rows in (texts.singleton, texts.auxiliary, texts.compound)
         ]
+        self._widths = [len(rows) for rows in kinds]
+        # One product for all kinds. On the CPU it would save nothing, and it would round
+        # differently than one for each, which earlier runs have.
+        self._texts = kinds if backbone.device.type == "cpu" else [torch.cat(kinds)]
 
     @torch.inference_mode()
     def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
         """Returns the scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
         found, images = self._scores(pixels, batch_size)
-        scores = [part.cpu().numpy() for part in found]
+        *scores, embeddings = Transfer(self.backbone.device).fetched([*found, images])
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
                 f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
                 "its weights are damaged, download them again."
             )
-        return Scores(*scores), images.cpu().numpy()
+        return Scores(*scores), embeddings
 
     def _scores(
         self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Returns the scores of each kind of prompt, and the embeddings (n, d) of the images."""
-        if self.backbone.features == "global":
-            images = self.backbone.encode_images(pixels, batch_size, precision)
-            return [images @ rows.T for rows in self._texts], images
-        batches = [
-            self._local_scores(pixels[start : start + batch_size], precision)
-            for start in range(0, len(pixels), batch_size)
-        ]
+        backbone = self.backbone
+        if backbone.features == "global":
+            images = backbone.encode_images(pixels, batch_size, precision)
+            return self._by_kind(lambda rows: images @ rows.T), images
+        batches = []
+        for batch in Transfer(backbone.device).batches(pixels, batch_size):
+            with backbone.turn:
+                batches.append(self._local_scores(*backbone.encode_patches(batch, precision)))
         *scores, images = (torch.cat(parts) for parts in zip(*batches, strict=True))
         return scores, images
 
+    def _by_kind(self, similar: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+        """Returns the similarities of images to each kind of prompt, from those to embeddings."""
+        products = [similar(rows) for rows in self._texts]
+        if len(products) > 1:
+            return products
+        return list(torch.split(products[0], self._widths, dim=1))
+
     def _local_scores(
-        self, pixels: NDArray[np.uint8], precision: str | None
+        self, images: torch.Tensor, patches: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """Returns the same for one batch: no more patches exist at a time."""
-        images, patches = self.backbone.encode_patches(pixels, precision)
         scale = self.backbone.local_scale
-        scores = [local_similarities(patches, rows, scale) for rows in self._texts]
-        if self.backbone.features == "both":
-            pairs = zip(scores, self._texts, strict=True)
-            scores = [(local + images @ rows.T) / 2 for local, rows in pairs]
-        return *scores, images
+
+        def similar(rows: torch.Tensor) -> torch.Tensor:
+            local = local_similarities(patches, rows, scale)
+            return (local + images @ rows.T) / 2 if self.backbone.features == "both" else local
+
+        return *self._by_kind(similar), images
 
     @torch.inference_mode()
     def difference(self, pixels: NDArray[np.uint8], batch_size: int) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "decode": "decode",
     "map": "map_phase",
     "features": "features",
+    "accelerator": "accelerator",
     "units": "units",
     "growth": "growth",
     "serve": "serve",
@@ -27,6 +28,8 @@ prints ratios: machines differ and are shared, so a time alone says little. All,
             smaller scale, beside in full and beside djpeg -scale where that is installed
   map       the map phase, JPEG files to stored scores, beside a bare loop of ViT-B/32 over pixels
   features  local features beside global ones: time and memory of ViT-B/32 at 3,200 prompts
+  accelerator  how busy a scorer keeps a simulated device of a fixed speed, pixels prepared
+            beforehand: with one and with two shards at a time
   units     nine small units together, beside one after the other
   growth    a run beside one with four times the images: time per image, and the driver's memory
   serve     the service under load, with a replica killed, beside bare loops of the bundled model
@@ -43,7 +46,7 @@ def add_parser(group: Any) -> None:
         metavar="NAME",
         nargs="*",
         type=_benchmark,
-        help="reduce, decode, map, features, units, growth or serve (default: all)",
+        help="reduce, decode, map, features, accelerator, units, growth or serve (default: all)",
     )
     parser.add_argument(
         "--images", metavar="DIR", help="your own photos for decode, map, units and serve"

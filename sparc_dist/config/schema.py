@@ -229,7 +229,8 @@ class BackboneConfig(Section):
     weights: an open_clip tag such as ``openai``, or the path or URL of a checkpoint; each node
     downloads a URL once.
     sha256: the SHA-256 hash of the checkpoint, which is checked before use.
-    precision: the precision of the image tower; scores are always stored as float32.
+    precision: the precision of the image tower; ``auto`` is float32 on CPUs and, as in OpenAI's own
+    code, fp16 on GPUs. Scores are always stored as float32.
     image_size: the side of the square input, in pixels; the model's own by default.
     features: what prompts are compared with: the image's embedding (``global``, as in the paper),
     the embeddings of its patches (``local``), or ``both``, the mean of the two similarities.
@@ -240,7 +241,7 @@ class BackboneConfig(Section):
     model: str
     weights: Url | None = None
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     image_size: int | None = Field(None, ge=16, le=4096)
     features: Features = "global"
     local_scale: float = Field(LOCAL_SCALE, ge=0, le=10_000)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.executor import current
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: A segment has at least so many shards for each scorer, because scorers start anew with each.
 SHARDS_PER_SCORER = 512
+#: Turns a row about a shard into another one.
+Step = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class ShardSteps:
     shards are decoded at a time.
     """
 
-    decode: DecodeShard
+    decode: Step
     scorer: Callable[[Mapping[str, TextEmbeddings]], ScoreShard]
-    write: WriteShard
+    write: Step
     texts: Any
     scorers: Scorers
     decoders: int
@@ -81,9 +85,10 @@ class MapPhase:
         self, todo: Todo, scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
+        weights = {name: to.scoring.weights_sha256 for name, to in self.targets.items()}
         steps = ShardSteps(
             DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
-            partial(ScoreShard, self.backbones, self.batch_size, scorers),
+            partial(ScoreShard, self.backbones, self.batch_size, scorers, weights),
             WriteShard(self.targets),
             self.texts,
             scorers,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import ray
 import ray.data
 from ray.exceptions import GetTimeoutError
+from ray.util.annotations import RayDeprecationWarning
 from ray.util.metrics import Counter, Gauge
 
 from sparc_dist.config import ResourcesConfig
@@ -78,17 +81,7 @@ class OnRay:
             num_cpus=1,
             **one,
         )
-        scored = decoded.map_batches(
-            ScoreShardActor,
-            fn_constructor_args=(steps,),
-            compute=ray.data.ActorPoolStrategy(size=min(steps.scorers.actors, len(rows))),
-            # A scorer manages its own threads: reserving CPUs for it as well would leave none for
-            # decoding on small machines, and the pipeline would stall.
-            num_cpus=0,
-            num_gpus=steps.scorers.gpus,
-            **one,
-        )
-        yield from scored.map_batches(steps.write, num_cpus=0.5, **one).iter_rows()
+        yield from _finished(decoded, len(rows), steps).iter_rows()
 
     def capacity(self) -> Capacity:
         """Returns what the cluster has now."""
@@ -116,6 +109,40 @@ class ScoreShardActor:
     def __call__(self, batch: Any) -> Any:
         """Scores a shard."""
         return self._score(batch)
+
+
+def _finished(decoded: ray.data.Dataset, shards: int, steps: ShardSteps) -> ray.data.Dataset:
+    """Scores decoded shards on actors and writes what they return."""
+    scorers = steps.scorers
+    one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
+    # A scorer of several shards has a lock of its own, which it holds while it encodes only.
+    pool = ray.data.ActorPoolStrategy(
+        size=min(scorers.actors, shards), enable_true_multi_threading=scorers.shards > 1
+    )
+    with warnings.catch_warnings():
+        # Ray will give `max_concurrency` another name, and has none for it yet (ray issue 65228).
+        warnings.simplefilter("ignore", RayDeprecationWarning)
+        scored = decoded.map_batches(
+            ScoreShardActor,
+            fn_constructor_args=(steps,),
+            compute=pool,
+            # A scorer manages its own threads: reserving CPUs for it as well would leave none for
+            # decoding on small machines, and the pipeline would stall.
+            num_cpus=0,
+            num_gpus=scorers.gpus,
+            max_concurrency=scorers.shards,
+            **one,
+        )
+    return scored.map_batches(steps.write, num_cpus=0.5, **one)
+
+
+def score_prepared(
+    shard: pa.Table, times: int, steps: ShardSteps, limit: float
+) -> Iterator[Mapping[str, Any]]:
+    """Scores one decoded shard many times, which benchmarks do."""
+    _configure_data(limit)
+    prepared = ray.data.from_arrow_refs([ray.put(shard)] * times)
+    yield from _finished(prepared, times, steps).iter_rows()
 
 
 def _configure_data(limit: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from sparc_dist import storage
 from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
 from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
@@ -18,7 +19,15 @@ from sparc_dist.pipeline.scoring import score_group
 from sparc_dist.pipeline.small import ensemble_sizes, is_small, unit_sizes
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.planning import BackboneGroup, plan
-from sparc_dist.runs import DamagedScores, EmbeddedRun, Pending, Phase, Results, UnitKey
+from sparc_dist.runs import (
+    DamagedScores,
+    EmbeddedRun,
+    MarkerSummary,
+    Pending,
+    Phase,
+    Results,
+    UnitKey,
+)
 from sparc_dist.runs.ensembles import is_due, members_of
 
 log = logging.getLogger(__name__)
@@ -71,6 +80,12 @@ def _run_pending(
             for unit in _prepared(config, pending, results, embeddings).values():
                 reducers.start(unit)
         return
+    if phase == "all" and config.resources.gpus and _is_scored(pending, results):
+        # An autoscaler is asked for no GPU, unless damaged scores have to be made again.
+        with own.workers(config.resources.model_copy(update={"gpus": None})):
+            pending = _reduced(config, pending, results, embeddings)
+        if not any(pending.values()):
+            return
     with own.workers(config.resources) as capacity:
         costs = _costs(config, pending, results)
         groups = plan(config, costs, capacity)
@@ -80,6 +95,32 @@ def _run_pending(
         }
         units = _prepared(config, known, results, embeddings)
         _run_groups(groups, units, results, phase)
+
+
+def _is_scored(pending: Pending, results: Results) -> bool:
+    """Whether all shards of the units are scored, so that only the reduce is left."""
+    for name, backbones in pending.items():
+        data = results.layout.dataset(name)
+        facts = storage.read_json_if_exists(data.marker) if backbones else None
+        for backbone in backbones:
+            unit = data.unit(backbone.name)
+            if facts is None or MarkerSummary.of(unit, facts["shards"]).missing:
+                return False
+    return True
+
+
+def _reduced(
+    config: Config, pending: Pending, results: Results, embeddings: EmbeddedRun | None
+) -> Pending:
+    """Reduces units whose shards are scored; returns those whose scores are damaged."""
+    with Reducers(results) as reducers:
+        for unit in _prepared(config, pending, results, embeddings).values():
+            reducers.start(unit)
+        damaged = {unit.key for unit in reducers.finish()}
+    return {
+        name: [backbone for backbone in backbones if (name, backbone.name) in damaged]
+        for name, backbones in pending.items()
+    }
 
 
 def _make_ensembles(config: Config, results: Results) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.planning import Scorers
 
 if TYPE_CHECKING:
-    from sparc_dist.backbones.models import Scorer
+    from sparc_dist.backbones.models import Backbone, Scorer
     from sparc_dist.prompts import TextEmbeddings
 
 #: The result of a shard under one backbone: four matrices, or a failure.
@@ -35,32 +37,47 @@ RESULT = pa.struct(
 
 
 class ScoreShard:
-    """Holds the models of a group and scores one shard at a time."""
+    """Holds the models of a group and scores shards, each in a thread of its own.
+
+    Threads encode in turn, a batch at a time: the device's memory is planned for one batch.
+    """
 
     def __init__(
         self,
         backbones: Sequence[BackboneConfig],
         batch_size: int,
         scorers: Scorers,
+        weights: Mapping[str, str],
         texts: Mapping[str, TextEmbeddings],
     ) -> None:
-        """texts: by the name of the backbone."""
+        """weights: the hashes of those that embedded the texts. Both by the name of the backbone.
+
+        A backbone without a hash is not checked.
+        """
         # Only a worker with models loads torch: it takes seconds and much memory.
         from sparc_dist.backbones.devices import pick_device
-        from sparc_dist.backbones.models import Backbone, Scorer
 
         device = pick_device(scorers.gpus, scorers.threads)
         self._batch_size = batch_size
         self._scorers: dict[str, Scorer] = {}
-        self._failures: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        turn = Lock()
         for config in backbones:
             try:
-                backbone = Backbone(config, device)
-                self._scorers[config.name] = Scorer(backbone, texts[config.name])
+                scorer = self._load(config, device, turn, texts[config.name])
+                _check_weights(scorer.backbone, weights.get(config.name))
+                self._scorers[config.name] = scorer
             except (
                 Exception
             ) as error:  # reported with every shard: Ray loses what an actor's constructor raises
-                self._failures[config.name] = explain(error, f"Backbone {config.name}")
+                self.failures[config.name] = explain(error, f"Backbone {config.name}")
+
+    def _load(
+        self, config: BackboneConfig, device: str, turn: Lock, texts: TextEmbeddings
+    ) -> Scorer:
+        from sparc_dist.backbones.models import Backbone, Scorer
+
+        return Scorer(Backbone(config, device, turn), texts)
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -87,16 +104,16 @@ class ScoreShard:
         """Returns one backbone's result; its failure does not affect the others."""
         start = time.perf_counter()
         try:
-            if name in self._failures:
-                raise UserError(self._failures[name])
+            if name in self.failures:
+                raise UserError(self.failures[name])
             scorer = self._scorers[name]
             squares = pixels[scorer.backbone.image_size]
             parts = self._score(scorer, squares)
             # One shard shows how far scores are from float32: the first, which every run has.
             precision = scorer.difference(squares, self._batch_size) if shard == 0 else None
         except Exception as error:
-            self._failures[name] = explain(error, f"Backbone {name}")
-            return {"backbone": name, "failure": self._failures[name]}
+            self.failures[name] = explain(error, f"Backbone {name}")
+            return {"backbone": name, "failure": self.failures[name]}
         return {
             "backbone": name,
             "matrices": [part.tobytes() for part in parts],
@@ -114,3 +131,16 @@ class ScoreShard:
             return [part[:0] for part in self._score(scorer, blank)]
         scores, embedding = scorer.score(pixels, self._batch_size)
         return [scores.singleton, scores.auxiliary, scores.compound, embedding]
+
+
+def _check_weights(backbone: Backbone, texts: str | None) -> None:
+    """Raises UserError unless the weights are those that embedded the texts.
+
+    texts: the hash of these. The same path may name different files on different nodes.
+    """
+    if texts and backbone.weights_sha256 != texts:
+        raise UserError(
+            f"Backbone {backbone.name}: the hash of its weights on {socket.gethostname()} begins "
+            f"with {backbone.weights_sha256[:12]}, and of those that embedded the prompts with "
+            f"{texts[:12]}; put the same file on every node."
+        )

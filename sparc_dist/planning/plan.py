@@ -24,11 +24,16 @@ PIXELS_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Scorers:
-    """The number of model actors. gpus: GPU share of each. threads: CPU threads of each."""
+    """The number of model actors. gpus: GPU share of each. threads: CPU threads of each.
+
+    shards: that each works on at a time: with two, one's pixels are copied and its results leave
+    while a GPU encodes the other. On CPUs, encoding takes nearly all of the time anyway.
+    """
 
     actors: int
     gpus: float
     threads: int
+    shards: int = 1
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ def plan_scorers(
             f"resources.scorers asks for {actors} actors with {needed} each, but the cluster has "
             f"{available}; lower one of the two."
         )
-    return Scorers(actors, share, resources.threads_per_scorer)
+    return Scorers(actors, share, resources.threads_per_scorer, 2 if share else 1)
 
 
 def _max_on_gpus(

@@ -103,7 +103,8 @@ class EmbeddedDataset:
         theirs = BackboneConfig(**section).sized(self.config["resnet_size"])
         for key in DECISIVE:
             old, new = getattr(theirs, key), getattr(backbone, key)
-            if old != new:
+            # A precision that the new config leaves open is that of the embeddings.
+            if old != new and (key, new) != ("precision", "auto"):
                 raise UserError(
                     f"Backbone {backbone.name} has {key} {new}, and {theirs.name} of "
                     f"{self.layout.root} has {old}, so its embeddings differ; use the same {key}, "

@@ -49,6 +49,10 @@ ADDED: dict[str, tuple[Any, ...]] = {
 }
 
 
+#: Keys whose default has changed: the former one, with which such runs are resumed, and today's.
+FORMER = {"precision": ("fp32", "auto")}
+
+
 def claim(
     layout: RunLayout,
     config: Config,
@@ -128,7 +132,9 @@ def _known(old: Any, new: Any) -> Any:
     """Returns a config without the keys that an older version lacks, where they change nothing."""
     if isinstance(old, dict) and isinstance(new, dict):
         return {
-            key: _known(old.get(key), value)
+            key: old[key]
+            if (old.get(key), value) == FORMER.get(key)
+            else _known(old.get(key), value)
             for key, value in new.items()
             if key in old or value not in ADDED.get(key, ())
         }
@@ -138,8 +144,17 @@ def _known(old: Any, new: Any) -> Any:
 
 
 def resumed(config: Config, record: Record) -> Config:
-    """Returns a config as its run began: versions without jpeg_scaling decoded JPEGs in full."""
-    return config.model_copy(update={"jpeg_scaling": is_scaled(record["config"])})
+    """Returns a config as its run began.
+
+    Versions without jpeg_scaling decoded JPEGs in full, and their precision was float32.
+    """
+    begun = {section["name"]: section.get("precision") for section in record["config"]["backbones"]}
+    backbones = tuple(
+        backbone.model_copy(update={"precision": begun.get(backbone.name) or backbone.precision})
+        for backbone in config.backbones
+    )
+    scaled = is_scaled(record["config"])
+    return config.model_copy(update={"jpeg_scaling": scaled, "backbones": backbones})
 
 
 def is_scaled(stored: Mapping[str, Any]) -> bool:

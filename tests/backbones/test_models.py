@@ -257,6 +257,14 @@ def test_openais_archive_with_a_model_without_quickgelu_is_an_error(openai_form:
         Backbone(config)
 
 
+def test_the_precision_follows_the_device_unless_it_is_set(tiny: Backbone) -> None:
+    config = BackboneConfig(name="tiny", model="sparc-tiny")
+    assert (config.precision, tiny.precision) == ("auto", "fp32")
+    assert Backbone(config, "meta").precision == "fp16"  # a device without a chip
+    exact = config.model_copy(update={"precision": "fp32"})
+    assert Backbone(exact, "meta").precision == "fp32"
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_lower_precision_gives_float32_scores_near_those_of_float32(
     tiny: Backbone, precision: str

@@ -183,7 +183,7 @@ def test_a_scorer_scores_all_kinds_of_prompts_with_the_features(features: str) -
     scores, embedding = Scorer(backbone, texts).score(pixels, 2)
     whole, stored = Scorer(plain, texts).score(pixels, 2)
     np.testing.assert_array_equal(embedding, stored)  # the image's own, whatever the features
-    _, patches = backbone.encode_patches(pixels)
+    _, patches = backbone.encode_patches(torch.from_numpy(pixels))
     for kind in ("singleton", "auxiliary", "compound"):
         rows = torch.from_numpy(getattr(texts, kind))
         expected = local_similarities(patches, rows, 40).numpy()

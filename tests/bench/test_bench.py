@@ -108,6 +108,15 @@ def test_features_compares_local_with_global(bench: Bench) -> None:
     assert all(figures[f"MB above the loaded model, {name}"] >= 0 for name in ("global", "both"))
 
 
+@pytest.mark.usefixtures("cluster")
+def test_accelerator_compares_two_shards_at_a_time_with_one(bench: Bench) -> None:
+    title, figures = bench("accelerator")
+    assert "shards of 8 in batches of 4, 11 prompts" in title
+    busy = [figure for name, figure in figures.items() if name.startswith("% busy at")]
+    assert len(busy) == 6
+    assert all(0 < figure <= 100 for figure in busy)
+
+
 def test_units_write_the_same_bytes_both_ways(bench: Bench, cluster: str) -> None:
     title, figures = bench("units")
     assert "2 units of a small model on 16 photos" in title

@@ -57,6 +57,8 @@ def test_on_gpus_the_slower_of_scoring_and_decoding_sets_the_pace() -> None:
     assert slow.bound == "decoding"
     assert slow.images_per_second == pytest.approx(50)
     half = estimate(group(Scorers(4, 1.0, 2), 8, "bf16"), SIZE, capacity, SPEEDS)
+    auto = estimate(group(Scorers(4, 1.0, 2), 8, "auto"), SIZE, capacity, SPEEDS)
+    assert auto.images_per_second == half.images_per_second
     assert half.device_hours == pytest.approx(10 * (0.01 + 0.0075))
     text = estimate_text([found], capacity, price=2)
     assert "Total: 6 min on 3 nodes, 670 MB, 0.60 at 2 per node-hour." in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from sparc_dist.backbones import cost_of
 from sparc_dist.config import OPENAI, Config, ResourcesConfig, parse
 from sparc_dist.errors import UserError
 from sparc_dist.planning import GB, BackboneGroup, Capacity, plan, plan_scorers
+from sparc_dist.planning.capacity import own_memory
 from sparc_dist.planning.plan import scorer_bytes
 
 GPUS = Capacity(cpus=4, gpus=2, memory=24 * GB, object_store=10 * GB)
@@ -145,3 +148,22 @@ def test_any_plan_stays_within_the_capacity(
         each = gpu_memory * GB * scorers.gpus if scorers.gpus else capacity.memory / scorers.actors
         costs = [cost_of(backbone) for backbone in group.backbones]
         assert scorer_bytes(costs, batch) <= each
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "expected"),
+    [
+        ("memory.max", "1073741824\n", 2**30),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "1073741824\n", 2**30),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
+        ("none", "", None),
+    ],
+)
+def test_a_container_has_the_memory_that_it_is_limited_to(
+    tmp_path: Path, name: str, limit: str, expected: int | None
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(limit)
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert own_memory(tmp_path) == (expected or whole)

@@ -11,7 +11,7 @@ from sparc_dist import storage
 from sparc_dist.config import Config, parse
 from sparc_dist.core import DuoOptions, Method
 from sparc_dist.errors import UserError
-from sparc_dist.runs import Marker, Provenance, RunLayout, claim, read_record
+from sparc_dist.runs import Marker, Provenance, RunLayout, claim, read_record, resumed
 from sparc_dist.runs.record import FORMAT
 from tests.support.golden_unit import write_unit
 
@@ -101,6 +101,25 @@ def test_a_run_of_a_version_without_local_features_is_resumed_with_global_ones(
     other = config.backbones[0].model_copy(update={"features": "both"})
     with pytest.raises(UserError, match="features: none → both"):
         claim(layout, config.model_copy(update={"backbones": (other,)}))
+
+
+def test_a_run_in_the_former_default_precision_is_resumed_in_it(
+    tmp_path: Path, config: Config
+) -> None:
+    layout = RunLayout(config.output)
+    assert config.backbones[0].precision == "auto"
+    claim(layout, config)
+    identity = config.identity()
+    identity["backbones"][0]["precision"] = "fp32"
+    change(tmp_path / "run.json", config=identity)
+    score_a_shard(layout)
+    record = claim(layout, config)
+    assert record["config"] == identity
+    assert resumed(config, record).backbones[0].precision == "fp32"
+    identity["backbones"][0]["precision"] = "bf16"
+    change(tmp_path / "run.json", config=identity)
+    with pytest.raises(UserError, match="precision: bf16 → auto"):
+        claim(layout, config)
 
 
 def test_new_settings_of_a_run_of_an_older_version_are_refused(
