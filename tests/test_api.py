@@ -18,6 +18,7 @@ from tests.support.command import outcome_hashes
 CLASSES = ["cat", "pizza", "traffic light"]
 TINY = "sparc-tiny"
 WriteConfig = Callable[..., str]
+pytestmark = pytest.mark.usefixtures("light")
 
 
 @pytest.fixture

@@ -163,15 +163,14 @@ def test_a_manifest_in_s3_is_planned_and_its_prompts_are_built(
     assert "  A car right beside a bus.\n" in told
 
 
-@pytest.mark.ray
 @pytest.mark.slow
-def test_explore_runs_to_its_end(tmp_path: Path, cluster: str) -> None:
+def test_explore_runs_to_its_end(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "explore.py", "--scenes", "40", "--out", tmp_path / "run"],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "RAY_ADDRESS": cluster},
+        env={**os.environ, "RAY_ADDRESS": ""},
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow  # each starts models or Ray several times
 
-KILLS = 5
+KILLS = 3
 SECONDS = 300
 
 

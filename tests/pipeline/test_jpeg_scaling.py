@@ -115,7 +115,8 @@ def test_a_labeler_decodes_as_its_fit_did(
     assert pq.read_table(applied / "final").equals(expected)
     answers = Labeler.load(labeler)([photos / name for name in expected["image_id"].to_pylist()])
     scores = np.array([[*answer.scores.values()] for answer in answers], np.float32)
-    np.testing.assert_array_equal(scores, np.stack(expected["duo"].to_pylist()))
+    # A product of another number of rows or threads may end in other bits.
+    np.testing.assert_allclose(scores, np.stack(expected["duo"].to_pylist()), rtol=0, atol=2e-6)
 
 
 def test_embeddings_of_another_way_of_decoding_are_refused(
