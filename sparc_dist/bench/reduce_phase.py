@@ -80,7 +80,7 @@ def _store(bank: PromptBank, scores: Scores, folder: str) -> ReducePhase:
     """Stores the scores as the map phase does. Returns the reduce phase of them."""
     data = RunLayout(folder).dataset("bench")
     unit = data.unit("made-up")
-    write_images(_images(len(scores)), data.images, SHARD)
+    write_images(_images(len(scores)), data, SHARD)
     sizes = []
     for shard, start in enumerate(range(0, len(scores), SHARD)):
         part = scores[start : start + SHARD]
