@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.executor import current
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 #: A segment has at least so many shards for each scorer, because scorers start anew with each.
 SHARDS_PER_SCORER = 512
+
+#: Turns the row of a shard into its next one.
+Step = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,9 @@ class ShardSteps:
     shards are decoded at a time.
     """
 
-    decode: DecodeShard
-    scorer: Callable[[Mapping[str, TextEmbeddings]], ScoreShard]
-    write: WriteShard
+    decode: Step
+    scorer: Callable[[Mapping[str, TextEmbeddings]], Step]
+    write: Step
     texts: Any
     scorers: Scorers
     decoders: int
@@ -81,7 +86,14 @@ class MapPhase:
         self, todo: Todo, scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
-        steps = ShardSteps(
+        steps = self.steps(scorers, decoders)
+        size = max(SEGMENT, SHARDS_PER_SCORER * scorers.actors)
+        for row in current().score(steps, todo.segments(size), limit):
+            yield ShardOutcome.of(row)
+
+    def steps(self, scorers: Scorers, decoders: int) -> ShardSteps:
+        """Returns the steps of a shard."""
+        return ShardSteps(
             DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
             partial(ScoreShard, self.backbones, self.batch_size, scorers),
             WriteShard(self.targets),
@@ -89,6 +101,3 @@ class MapPhase:
             scorers,
             decoders,
         )
-        size = max(SEGMENT, SHARDS_PER_SCORER * scorers.actors)
-        for row in current().score(steps, todo.segments(size), limit):
-            yield ShardOutcome.of(row)
