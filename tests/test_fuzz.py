@@ -139,14 +139,14 @@ def dataset(images: Path, **changes: object) -> DatasetConfig:
 
 def rows(config: DatasetConfig) -> list[dict[str, Any]] | None:
     """Returns the stored images of a data set, or None after a clear error."""
-    stored = Path(str(config.images)).parent / "stored" / "images.parquet"
+    stored = DatasetLayout(str(Path(str(config.images)).parent / "stored"))
     try:
         source = open_source(config, CLASSES)
-        counts = write_images(source.images(), str(stored), 100)
+        counts = write_images(source.images(), stored, 100)
     except UserError as error:
         check_clear(error, "")
         return None
-    found: list[dict[str, Any]] = pq.read_table(stored).to_pylist()
+    found: list[dict[str, Any]] = pq.read_table(stored.images).to_pylist()
     assert counts["images"] == len(found)
     for row in found:
         assert row["image_id"]

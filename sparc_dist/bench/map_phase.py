@@ -107,7 +107,7 @@ def _phase(
     """Returns the map phase on these images, with random prompt embeddings."""
     data = RunLayout(folder).dataset("bench")
     ids, uris = ([row[name] for row in rows] for name in ("image_id", "uri"))
-    write_images([images_table(ids, uris, [None] * len(rows))], data.images, sizes.batch)
+    write_images([images_table(ids, uris, [None] * len(rows))], data, sizes.batch)
     cost = cost_of(backbone)
     counts = (sizes.classes, sizes.classes, sizes.compounds)
     texts = TextEmbeddings(*(random_directions(count, cost.width) for count in counts))

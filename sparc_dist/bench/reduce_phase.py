@@ -142,7 +142,7 @@ def _store(bank: PromptBank, parts: Iterable[Scores], folder: str) -> ReducePhas
         table = scores_table(ids, part, embedding[: len(part)], bank.names)
         write_shard(unit, shard, table, [], Provenance("", bank.sha256, "", "cpu")).write(unit)
         sizes.append(len(part))
-    write_images(_images(sum(sizes), len(bank.classes)), data.images, SHARD)
+    write_images(_images(sum(sizes), len(bank.classes)), data, SHARD)
     shards = UnitShards(data, unit, len(bank.classes), len(bank.compound))
     return ReducePhase(shards, bank, Method(), "sparc", sizes, "measured", LIMIT)
 

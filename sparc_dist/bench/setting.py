@@ -10,10 +10,14 @@ from sparc_dist.runs.tables import aligned
 
 @dataclass(frozen=True)
 class BenchSetting:
-    """quick: use tiny sizes, to check that it works. photos: a folder, or None to draw them."""
+    """quick: use tiny sizes, to check that it works. photos: a folder, or None to draw them.
+
+    millions: of images, for the benchmark of scale.
+    """
 
     quick: bool = False
     photos: str | None = None
+    millions: float = 1.0
 
 
 def block(title: str, figures: Mapping[str, str]) -> str:

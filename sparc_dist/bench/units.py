@@ -14,6 +14,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import executor
 from sparc_dist.runner import run
 from sparc_dist.runs import RunLayout
+from sparc_dist.runs.image_list import shard_sizes
 
 CLASSES = 8
 PHOTOS = 128  # distinct ones; more images repeat them
@@ -58,6 +59,6 @@ def _seconds(config: Config) -> float:
 def _final_scores(config: Config) -> list[bytes]:
     """Returns the content of the files of final scores of all units."""
     data = RunLayout(config.output).dataset(config.datasets[0].name)
-    shards = range(len(storage.row_group_sizes(data.images)))
+    shards = range(len(shard_sizes(data)))
     units = [data.unit(backbone.name) for backbone in config.backbones]
     return [storage.read_bytes(unit.final(shard)) for unit in units for shard in shards]

@@ -18,10 +18,14 @@ BENCHMARKS = {
     "units": "units",
     "growth": "growth",
     "serve": "serve",
+    "scale": "scale",
 }
+#: Takes as long as all others together, so only if it is named.
+ON_REQUEST = {"scale"}
 TEXT = """\
 Times parts of the pipeline beside something to compare them with, on this machine's CPUs, and
-prints ratios: machines differ and are shared, so a time alone says little. All, or those named:
+prints ratios: machines differ and are shared, so a time alone says little. All except scale, or
+those named:
 
   reduce    the reduce on Ray, from and to storage, beside plain NumPy in memory
   decode    decoding once for the paper's nine backbones, beside once for each; large JPEGs at a
@@ -33,8 +37,9 @@ prints ratios: machines differ and are shared, so a time alone says little. All,
   units     nine small units together, beside one after the other
   growth    a run beside one with four times the images: time per image, and the driver's memory
   serve     the service under load, with a replica killed, beside bare loops of the bundled model
+  scale     a run on a million images that do not exist: driver, objects, restart, reduce
 
-All took half an hour on two busy cores. Two figures are for sparc-dist plan.
+The others took half an hour on two busy cores. Two figures are for sparc-dist plan.
 """
 
 
@@ -46,10 +51,13 @@ def add_parser(group: Any) -> None:
         metavar="NAME",
         nargs="*",
         type=_benchmark,
-        help="reduce, decode, map, features, accelerator, units, growth or serve (default: all)",
+        help=f"{', '.join(BENCHMARKS)} (default: all but scale)",
     )
     parser.add_argument(
         "--images", metavar="DIR", help="your own photos for decode, map, units and serve"
+    )
+    parser.add_argument(
+        "--millions", metavar="N", type=float, default=1, help="of images, for scale (default: 1)"
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to check that all works; not for figures"
@@ -62,8 +70,8 @@ def bench(options: argparse.Namespace) -> int:
     from sparc_dist.pipeline import configure_ray
 
     configure_ray()
-    setting = BenchSetting(options.quick, options.images)
-    for name in options.names or BENCHMARKS:
+    setting = BenchSetting(options.quick, options.images, options.millions)
+    for name in options.names or [name for name in BENCHMARKS if name not in ON_REQUEST]:
         module = import_module(f"sparc_dist.bench.{BENCHMARKS[name]}")
         print(module.measure(setting), end="\n\n", flush=True)
     return 0

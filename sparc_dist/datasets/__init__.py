@@ -8,9 +8,9 @@ Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts`
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
 from sparc_dist.datasets.changes import image_changes
+from sparc_dist.datasets.duplicates import check_unique
 from sparc_dist.datasets.images import (
     SCHEMA,
-    check_unique,
     chunks,
     images_table,
     write_images,

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.catalogue import class_names, open_source
-from sparc_dist.datasets.images import check_unique, stored_shards
+from sparc_dist.datasets.duplicates import check_unique
+from sparc_dist.datasets.images import stored_shards
 from sparc_dist.runs import DatasetLayout
 
 #: More images are not compared before a run starts, because that takes longer than a moment.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.changes import Comparison, ImageChanges
-from sparc_dist.datasets.images import SCHEMA, in_shards, stored_shards
+from sparc_dist.datasets.images import in_shards, stored_shards, write_parts
 from sparc_dist.runs import DatasetLayout, UnitLayout
+from sparc_dist.runs.image_list import images_sha256, is_one_file, shard_sizes
+from sparc_dist.runs.layout import SEGMENT
 from sparc_dist.runs.removal import drop_images
 
 
@@ -50,7 +51,7 @@ def grow(
         if how.drops:
             _drop(comparison, layout, units)
         _rewrite(comparison, layout, how)
-    sha256 = storage.sha256(layout.images)
+    sha256 = images_sha256(layout, len(shard_sizes(layout)))
     if refits or sha256 != facts["images_sha256"]:  # changed now, or by an interrupted start
         applied_from = facts.pop("applied_from", facts["shards"])
         earlier = {*facts.get("earlier", []), facts["images_sha256"]}
@@ -69,20 +70,19 @@ def _drop(comparison: Comparison, layout: DatasetLayout, units: Sequence[UnitLay
 
 
 def _rewrite(comparison: Comparison, layout: DatasetLayout, how: Growth) -> None:
-    """Writes images.parquet again: the old shards, then the new ones."""
-    with (
-        storage.atomic_file(layout.images) as path,
-        pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer,
-    ):
+    """Writes the list again: the old shards, then the new ones."""
+
+    def shards() -> Iterator[pa.Table]:
         for rows in stored_shards(layout):
-            kept = rows.filter(pa.array(~comparison.gone(rows))) if how.drops else rows
-            writer.write_table(kept.cast(SCHEMA), row_group_size=max(len(kept), 1))
-        for rows in in_shards(comparison.added(with_changed=how.drops), [how.shard_size]):
-            writer.write_table(rows)
+            yield rows.filter(pa.array(~comparison.gone(rows))) if how.drops else rows
+        yield from in_shards(comparison.added(with_changed=how.drops), [how.shard_size])
+
+    # A shard keeps its part, which is replaced when all of it has been read.
+    write_parts(shards(), layout, None if is_one_file(layout) else SEGMENT)
 
 
 def _counts(layout: DatasetLayout) -> dict[str, Any]:
     """Returns the counts of dataset.json."""
-    sizes = storage.row_group_sizes(layout.images)
+    sizes = shard_sizes(layout)
     labelled = sum(len(rows) - rows["labels"].null_count for rows in stored_shards(layout))
     return {"images": sum(sizes), "labelled": labelled, "shards": len(sizes)}

@@ -1,18 +1,21 @@
-"""images.parquet: one row per image, one row group per shard."""
+"""The list of images: one row per image, one row group per shard, a part per segment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, count, islice, repeat
+from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparc_dist import storage
+from sparc_dist.datasets.duplicates import SeenIds
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.image_list import image_shards
+from sparc_dist.runs.layout import SEGMENT
 
 SCHEMA = pa.schema(
     [
@@ -36,32 +39,75 @@ def images_table(
     return pa.table([pa.array(values, field.type) for values, field in columns], schema=SCHEMA)
 
 
-def write_images(batches: Iterable[pa.Table], url: str, shard_size: int) -> dict[str, int]:
-    """Writes images.parquet with one row group per shard and returns its counts."""
-    return write_shards(in_shards(batches, repeat(shard_size)), url)
+def write_images(
+    batches: Iterable[pa.Table], layout: DatasetLayout, shard_size: int
+) -> dict[str, int]:
+    """Writes the list of images, shards of equal size; returns its counts."""
+    return write_shards(in_shards(batches, repeat(shard_size)), layout)
 
 
-def write_shards(shards: Iterable[pa.Table], url: str) -> dict[str, int]:
-    """Writes images.parquet with one row group per table and returns its counts.
+def write_shards(shards: Iterable[pa.Table], layout: DatasetLayout) -> dict[str, int]:
+    """Writes the list of images with one row group per table; returns its counts.
 
-    Memory use: eight bytes per image, to find duplicate ids, and one shard of rows.
+    Raises UserError, before the last part is stored, if an id is duplicate or there are no images.
+    Holds one shard of rows, and of the ids what SeenIds holds.
     """
-    hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-    labelled = 0
-    with storage.atomic_file(url) as path:
-        with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+    counts = {"images": 0, "labelled": 0, "shards": 0}
+    with SeenIds() as seen:
+
+        def counted() -> Iterator[pa.Table]:
             for shard in shards:
-                ids = shard["image_id"].to_pylist()
-                hashes.append(np.fromiter(map(hash, ids), np.int64, len(ids)))
-                labelled += len(shard) - shard["labels"].null_count
-                writer.write_table(shard)
-        count = sum(map(len, hashes))
-        if not count:
-            raise UserError("The data set contains no images; check the path.")
-        if len(np.unique(np.concatenate(hashes))) < count:
-            stored = pq.ParquetFile(path).iter_batches(columns=["image_id"])
-            check_unique(name for rows in stored for name in rows["image_id"].to_pylist())
-    return {"images": count, "labelled": labelled, "shards": len(hashes)}
+                seen.add(shard["image_id"].to_pylist())
+                counts["images"] += len(shard)
+                counts["labelled"] += len(shard) - shard["labels"].null_count
+                counts["shards"] += 1
+                yield shard
+
+        def check(path: Path) -> None:
+            if not counts["images"]:
+                raise UserError("The data set contains no images; check the path.")
+            seen.check(_ids_of_parts(layout, counts["shards"], path))
+
+        write_parts(counted(), layout, SEGMENT, check)
+    return counts
+
+
+def write_parts(
+    shards: Iterable[pa.Table],
+    layout: DatasetLayout,
+    size: int | None = SEGMENT,
+    check: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Writes shards as parts of ``size`` row groups, or all as one part if it is None.
+
+    check: called with the file of the last part before that is stored.
+    """
+    left = iter(shards)
+    ahead = next(left, None)
+    for part in count():
+        groups = 0
+        with storage.atomic_file(layout.images_part(part)) as path:
+            with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+                for shard in islice(chain([ahead] if ahead is not None else (), left), size):
+                    writer.write_table(shard.cast(SCHEMA), row_group_size=max(len(shard), 1))
+                    groups += 1
+            ahead = next(left, None)
+            if ahead is None:
+                check(path)
+        if ahead is None:
+            break
+    # A part of an interrupted start, which listed more images, would seem to follow this one.
+    if groups == SEGMENT:
+        storage.delete(layout.images_part(part + 1))
+
+
+def _ids_of_parts(layout: DatasetLayout, shards: int, last: Path) -> Iterator[list[str]]:
+    """Yields the ids of stored parts, then those of the last one, which is not yet stored."""
+    for url in list(layout.image_files(shards))[:-1]:
+        for rows in storage.row_groups(url, ["image_id"]):
+            yield rows["image_id"].to_pylist()
+    for batch in pq.ParquetFile(last).iter_batches(columns=["image_id"]):
+        yield batch["image_id"].to_pylist()
 
 
 def in_shards(batches: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.Table]:
@@ -81,17 +127,7 @@ def in_shards(batches: Iterable[pa.Table], sizes: Iterable[int]) -> Iterator[pa.
 
 def stored_shards(layout: DatasetLayout) -> Iterator[pa.Table]:
     """Yields the images of each shard of a prepared data set."""
-    for shard in range(len(storage.row_group_sizes(layout.images))):
-        yield storage.read_row_group(layout.images, shard, SCHEMA.names)
-
-
-def check_unique(ids: Iterable[str]) -> None:
-    """Raises UserError about the first id that occurs twice."""
-    seen: set[str] = set()
-    for image_id in ids:
-        if image_id in seen:
-            raise UserError(f"Duplicate image_id: {image_id}; make the ids unique.")
-        seen.add(image_id)
+    return image_shards(layout, SCHEMA.names)
 
 
 def in_utf8(name: str) -> str:

@@ -14,6 +14,7 @@ from sparc_dist.datasets.images import SCHEMA, in_shards, stored_shards
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import EmbeddedDataset
+from sparc_dist.runs.image_list import images_sha256, shard_sizes
 from sparc_dist.storage import without_secrets
 
 
@@ -43,7 +44,8 @@ class ReusedImages:
 
     def shards(self) -> Iterator[pa.Table]:
         """Yields the images of each shard of the run."""
-        if storage.sha256(self._run.layout.images) != self._run.facts["images_sha256"]:
+        facts = self._run.facts
+        if images_sha256(self._run.layout, facts["shards"]) != facts["images_sha256"]:
             raise UserError(
                 f"{self._run.layout.images} was changed after it was written; restore it, or run "
                 "without --embeddings-from."
@@ -54,7 +56,7 @@ class ReusedImages:
         unknown = missing if self._run.facts["labelled"] else ()
         if not self._same_place or (unknown and self._lists_them()):
             source = open_source(self._dataset, self._classes)
-            sizes = storage.row_group_sizes(self._run.layout.images)
+            sizes = shard_sizes(self._run.layout)
             yield from in_shards(source.images(), sizes)
             self.notes += source.notes
             return

@@ -17,6 +17,7 @@ from sparc_dist.experiments.session import ExperimentSession
 from sparc_dist.images.decoding import BadImage, decode
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.tables import Cell, Table
 
 #: The paper's class; without it, the class that gains most is shown.
@@ -156,7 +157,7 @@ def _examples_figure(unit: Unit, pair: tuple[Example, Example] | None, texts: li
 
 def _pixels(dataset: DatasetLayout, example: Example) -> NDArray[np.uint8] | None:
     """Returns the image of an example; None if it cannot be read."""
-    rows = storage.read_row_group(dataset.images, example.shard, ["image_id", "uri"]).to_pylist()
+    rows = read_images(dataset, example.shard, ["image_id", "uri"]).to_pylist()
     (uri,) = (row["uri"] for row in rows if row["image_id"] == example.image_id)
     try:
         return decode(storage.read_bytes(uri), SIDE)

@@ -30,6 +30,7 @@ from sparc_dist.core.bootstrap import (
 from sparc_dist.pipeline.executor import current, get, share, submit
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.runs import UnitShards
+from sparc_dist.runs.image_list import read_images, shard_sizes
 from sparc_dist.runs.shards import matrix
 
 #: Classes are divided among so many tasks, and into more where memory demands it. Each task reads
@@ -89,7 +90,7 @@ class ResampledMean:
 def resampled_means(unit: Unit, source: ScoreSource) -> dict[str, ResampledMean]:
     """Returns the mAP of each of the source's methods on the unit's data set."""
     limit, stage = unit.config.resources.no_progress_seconds, "resampling"
-    images = storage.row_group_sizes(unit.shards.dataset.images)
+    images = shard_sizes(unit.shards.dataset)
     groups = _class_groups(unit.shards.classes, sum(images), len(source.methods))
     shared = (unit.shards, images, share(source))
     jobs = [submit(_resampled_aps, group, *shared) for group in groups]
@@ -159,7 +160,7 @@ def _truth(
 
     Also returns the labels of all rows of the shard (rows, N).
     """
-    table = storage.read_row_group(shards.dataset.images, shard, ["image_id", "labels"])
+    table = read_images(shards.dataset, shard, ["image_id", "labels"])
     lists = table["labels"].combine_chunks()
     labels = np.zeros((len(table), shards.classes), dtype=bool)
     labels[np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_flatten(lists))] = True

@@ -24,6 +24,7 @@ from sparc_dist.pipeline.unit import Unit
 from sparc_dist.planning import PROCESS_BYTES, plan_scorers
 from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.runs import UnitShards
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.simulation import ScoreModel, score_model
 
 #: Returns the scores (rows, P') of P' extra prompts for some rows of a shard.
@@ -60,7 +61,7 @@ class SimulatedExtra:
 
     def scorer(self, shards: UnitShards, shard: int, embedding: NDArray[np.float32]) -> RowScores:
         """Returns the scorer of a shard; a simulation has scores of all its images."""
-        ids = storage.read_row_group(shards.dataset.images, shard, ["image_id"])["image_id"]
+        ids = read_images(shards.dataset, shard, ["image_id"])["image_id"]
         labels = shards.labels(shard, ids.to_pylist())[1]
         drawn = self.model.more(shard, labels, self.prompts)
         return lambda rows: drawn[rows]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparc_dist import storage
 from sparc_dist.images.reading import decode_shard
 from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.shards import ERRORS
 from sparc_dist.storage import retries
 
@@ -32,7 +32,7 @@ class DecodeShard:
         """Turns one row {shard, backbones} into one with image_ids, pixels and errors."""
         start, before = time.perf_counter(), retries()
         (row,) = batch.to_pylist()
-        rows = storage.read_row_group(self.dataset.images, row["shard"], ["image_id", "uri"])
+        rows = read_images(self.dataset, row["shard"], ["image_id", "uri"])
         sizes = sorted({self.sizes[name] for name in row["backbones"]})
         decoded = decode_shard(rows.to_pylist(), sizes, self.jpeg_scaling)
         pixels = [decoded.squares[size].reshape(-1).data for size in sizes]

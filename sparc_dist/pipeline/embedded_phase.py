@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist import storage
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import current, get, submit
@@ -19,6 +18,7 @@ from sparc_dist.pipeline.todo import Row, Todo
 from sparc_dist.pipeline.write import Target
 from sparc_dist.runs import DatasetLayout, UnitLayout, shard_groups
 from sparc_dist.runs.embedded_run import EmbeddedShard
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.layout import SEGMENT
 from sparc_dist.runs.shards import scores_table, write_shard
 from sparc_dist.storage import retries
@@ -84,7 +84,7 @@ class EmbeddedPhase:
 
     def _check_images(self, shard: int, found: EmbeddedShard, source: UnitLayout) -> None:
         """Raises UserError unless the embeddings are those of the shard's images."""
-        images = storage.read_row_group(self.dataset.images, shard, ["image_id"])
+        images = read_images(self.dataset, shard, ["image_id"])
         ids = [*found.ids, *(error["image_id"] for error in found.errors)]
         if sorted(ids) != sorted(images["image_id"].to_pylist()):
             raise UserError(

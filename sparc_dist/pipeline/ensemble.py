@@ -29,6 +29,7 @@ from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
 from sparc_dist.runs.ensembles import members_key
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.shards import ERRORS, ClassNames, error_kind, final_table
@@ -198,7 +199,7 @@ def _averaged(
         own = [
             member.final(shard, known[shard]) for member, known in zip(members, hashes, strict=True)
         ]
-        rows = storage.read_row_group(shards.dataset.images, shard, ["image_id", "uri"])
+        rows = read_images(shards.dataset, shard, ["image_id", "uri"])
         scored = {image_id for ids, _ in own for image_id in ids}
         ids = [image_id for image_id in rows["image_id"].to_pylist() if image_id in scored]
         index = {image_id: row for row, image_id in enumerate(ids)}

@@ -58,7 +58,7 @@ class ShardSteps:
     """
 
     decode: Step
-    scorer: Callable[[Mapping[str, TextEmbeddings]], ScoreShard]
+    scorer: Callable[[Mapping[str, TextEmbeddings]], Step]
     write: Step
     texts: Any
     scorers: Scorers
@@ -85,8 +85,15 @@ class MapPhase:
         self, todo: Todo, scorers: Scorers, decoders: int, limit: float
     ) -> Iterator[ShardOutcome]:
         """Scores the shards of ``todo`` with the backbones it names; yields each as it finishes."""
+        steps = self.steps(scorers, decoders)
+        size = max(SEGMENT, SHARDS_PER_SCORER * scorers.actors)
+        for row in current().score(steps, todo.segments(size), limit):
+            yield ShardOutcome.of(row)
+
+    def steps(self, scorers: Scorers, decoders: int) -> ShardSteps:
+        """Returns the steps of a shard."""
         weights = {name: to.scoring.weights_sha256 for name, to in self.targets.items()}
-        steps = ShardSteps(
+        return ShardSteps(
             DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
             partial(ScoreShard, self.backbones, self.batch_size, scorers, weights),
             WriteShard(self.targets),
@@ -94,6 +101,3 @@ class MapPhase:
             scorers,
             decoders,
         )
-        size = max(SEGMENT, SHARDS_PER_SCORER * scorers.actors)
-        for row in current().score(steps, todo.segments(size), limit):
-            yield ShardOutcome.of(row)

@@ -21,7 +21,6 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.cluster import cluster_capacity, request_workers
 from sparc_dist.pipeline.executor import Needs, Tags
 from sparc_dist.pipeline.map_phase import ShardSteps
-from sparc_dist.pipeline.score import ScoreShard
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
 
@@ -104,7 +103,7 @@ class ScoreShardActor:
     """A scorer whose embeddings of prompts come from Ray's object store."""
 
     def __init__(self, steps: ShardSteps) -> None:
-        self._score: ScoreShard = steps.scorer(ray.get(steps.texts))
+        self._score = steps.scorer(ray.get(steps.texts))
 
     def __call__(self, batch: Any) -> Any:
         """Scores a shard."""

@@ -25,6 +25,7 @@ from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout, EmbeddedDataset
+from sparc_dist.runs.image_list import images_sha256, shard_sizes
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.marker_tables import begin
 
@@ -73,7 +74,7 @@ def prepare(
             f"{layout.prompts} was changed after it was written; restore it, or start over with "
             "--overwrite."
         )
-    sizes = storage.row_group_sizes(layout.images)
+    sizes = shard_sizes(layout)
     images = (sizes, facts["labelled"], facts["images_sha256"], frozenset(facts.get("earlier", ())))
     applied_from = 0 if config.labeler else facts.get("applied_from")
     return Prepared(dataset, layout, bank, *images, applied_from, embeddings)
@@ -143,8 +144,8 @@ def _write_images(
 ) -> tuple[dict[str, Any], list[str]]:
     if isinstance(shards, int):
         source = open_source(dataset, class_names(dataset))
-        counts, notes = write_images(source.images(), layout.images, shards), source.notes
+        counts, notes = write_images(source.images(), layout, shards), source.notes
     else:
         reused = ReusedImages(dataset, shards)
-        counts, notes = write_shards(reused.shards(), layout.images), reused.notes
-    return {**counts, "images_sha256": storage.sha256(layout.images)}, notes
+        counts, notes = write_shards(reused.shards(), layout), reused.notes
+    return {**counts, "images_sha256": images_sha256(layout, counts["shards"])}, notes

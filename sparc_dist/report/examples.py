@@ -11,6 +11,7 @@ from sparc_dist import storage
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import BadImage, decode
 from sparc_dist.runs import DatasetLayout, UnitLayout
+from sparc_dist.runs.image_list import read_images
 
 COLUMNS, ROWS, SIDE, LINE, TOP = 6, 2, 150, 17, 3
 PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"
@@ -24,7 +25,7 @@ def example_sheet(
     Classes have a plus if they are among the image's labels, a minus if not.
     """
     final = storage.read_table(unit.final(0), ["image_id", method]).slice(0, COLUMNS * ROWS)
-    images = storage.read_row_group(dataset.images, 0, ["image_id", "uri", "labels"])
+    images = read_images(dataset, 0, ["image_id", "uri", "labels"])
     by_id = {row["image_id"]: row for row in images.to_pylist()}
     sheet = Image.new("RGB", (COLUMNS * SIDE, ROWS * (SIDE + TOP * LINE + 8)), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)

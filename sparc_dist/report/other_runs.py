@@ -19,8 +19,9 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.verdicts import Verdicts, verdicts
-from sparc_dist.runs import Results, UnitKey, shard_groups
+from sparc_dist.runs import DatasetLayout, Results, UnitKey, shard_groups
 from sparc_dist.runs.finished_unit import FinishedUnit, open_unit
+from sparc_dist.runs.image_list import image_shards
 from sparc_dist.runs.labeler_file import FittedLabeler
 
 log = logging.getLogger(__name__)
@@ -80,9 +81,9 @@ def read_other(other: Results, exhibits: Sequence[UnitExhibit], limit: float) ->
     for dataset in dict.fromkeys(name for name, _ in keys):
         # Keys are hashes: the first of them are a random sample.
         wanted = sorted(shown[dataset], key=shown[dataset].__getitem__)[:most]
-        url = other.layout.dataset(dataset).images
+        data = other.layout.dataset(dataset)
         try:
-            places = get(submit(_places, url, wanted), limit, "Finding images")
+            places = get(submit(_places, data, wanted), limit, "Finding images")
         except Exception as error:
             places = _reason(error)
         for key in keys:
@@ -111,10 +112,10 @@ def _other_unit(other: Results, key: UnitKey, places: Places | str, limit: float
     return OtherUnit(unit.classes, {name: found for part in parts for name, found in part.items()})
 
 
-def _places(url: str, wanted: Sequence[str]) -> Places:
+def _places(data: DatasetLayout, wanted: Sequence[str]) -> Places:
     """Returns where some images are; holds the ids of one shard at a time."""
     known, places = pa.array(wanted, pa.string()), {}
-    for shard, table in enumerate(storage.row_groups(url, ["image_id"])):
+    for shard, table in enumerate(image_shards(data, ["image_id"])):
         ids = table["image_id"]
         if found := ids.filter(pc.is_in(ids, value_set=known)).to_pylist():
             places[shard] = found

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist import storage
 from sparc_dist.core import FinalScores, Scores
 from sparc_dist.core.explanation import Explanation
 from sparc_dist.pipeline.executor import get, share, submit
@@ -20,6 +19,7 @@ from sparc_dist.report.verdicts import verdicts
 from sparc_dist.runs import DamagedScores, UnitShards, shard_groups
 from sparc_dist.runs.ensemble_file import AnyLabeler
 from sparc_dist.runs.finished_unit import FinishedUnit
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.slugs import image_key
 
 #: The classes of an image with the highest scores are explained, by so many prompts each.
@@ -78,7 +78,7 @@ def _of_shard(source: Source, shard: int, rows: Mapping[int, set[int]]) -> Itera
     order, unit = list(rows), source.unit
     ids, final = source.reader.final(shard)
     columns = ["image_id", "uri", "labels"]
-    images = storage.read_row_group(unit.data.images, shard, columns).to_pylist()
+    images = read_images(unit.data, shard, columns).to_pylist()
     facts = {image["image_id"]: image for image in images}
     explained = ExplainedImages.of(source, final[order], _stored_scores(source, shard, order))
     decided = verdicts(source.labeler, final[order])

@@ -21,6 +21,7 @@ from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
 from sparc_dist.runs.fusion_file import read_fusion, read_fusions
+from sparc_dist.runs.image_list import read_images, shard_sizes
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_facts, read_labeler
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.markers import READERS
@@ -64,7 +65,7 @@ class FinishedUnit:
     @cached_property
     def sizes(self) -> list[int]:
         """The number of images of each shard, unreadable ones included."""
-        return storage.row_group_sizes(self.data.images)
+        return shard_sizes(self.data)
 
     @property
     def reader(self) -> UnitShards:
@@ -171,7 +172,7 @@ class FinishedUnit:
         return dict(zip(rows["image_id"].to_pylist(), uris, strict=True))
 
     def _images(self, shard: int, columns: list[str]) -> Any:
-        return storage.read_row_group(self.data.images, shard, columns)
+        return read_images(self.data, shard, columns)
 
     def _state(self, stage: str, number: int, kind: type[Any]) -> tuple[Any, list[str], str]:
         url = self.unit.state(stage, number)

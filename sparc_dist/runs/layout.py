@@ -143,14 +143,24 @@ class UnitLayout:
 
 @dataclass(frozen=True)
 class DatasetLayout:
-    """The URLs of the files of one data set; row group i of ``images`` is shard i."""
+    """The URLs of the files of one data set."""
 
     root: str
 
     @property
     def images(self) -> str:
-        """The table of image_id, uri, labels."""
-        return join(self.root, "images.parquet")
+        """The table of image_id, uri, labels: its first part, which most data sets do with."""
+        return self.images_part(0)
+
+    def images_part(self, part: int) -> str:
+        """Returns the URL of a part of that table; each of its row groups is a shard."""
+        if part == 0:
+            return join(self.root, "images.parquet")
+        return join(self.root, "images", f"{part:05d}.parquet")
+
+    def image_files(self, shards: int) -> Iterator[str]:
+        """Yields the URLs of all parts."""
+        yield from (self.images_part(part) for part in range(max(-(-shards // SEGMENT), 1)))
 
     @property
     def prompts(self) -> str:

@@ -285,7 +285,7 @@ def discard(layout: RunLayout, record: Record) -> None:
                 [unit.metrics for unit in units],
                 markers,
                 [url for unit in units for url in unit.files(shards)],
-                [data.images, data.prompts],
+                [*data.image_files(shards), data.prompts],
                 [data.marker],
             ):
                 list(workers.map(storage.delete, urls))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.core import DECIDING, METHODS, FinalScores, Scores
 from sparc_dist.errors import UserError
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 from sparc_dist.runs.markers import Marker, Provenance
 
@@ -191,7 +192,7 @@ class UnitShards:
 
     def labels(self, shard: int, ids: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Returns which of the images have labels (n,), and their labels (n, N)."""
-        rows = storage.read_row_group(self.dataset.images, shard, ["image_id", "labels"])
+        rows = read_images(self.dataset, shard, ["image_id", "labels"])
         labels = dict(zip(rows["image_id"].to_pylist(), rows["labels"].to_pylist(), strict=True))
         labelled = np.array([labels[image_id] is not None for image_id in ids], dtype=bool)
         present = np.zeros((len(ids), self.classes), dtype=bool)

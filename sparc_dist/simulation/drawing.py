@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from sparc_dist import storage
 from sparc_dist.config import Config
 from sparc_dist.errors import explain
 from sparc_dist.pipeline.executor import executor
@@ -18,6 +17,7 @@ from sparc_dist.pipeline.small import is_small
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Provenance, Results, RunLayout, UnitShards
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.marker_tables import begin
 from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
 from sparc_dist.simulation.inputs import Settings, seed_of
@@ -84,7 +84,7 @@ class Drawing:
     def draw(self, shard: int) -> None:
         """Writes the scores, errors and marker of a shard, in this order."""
         before = retries()
-        rows = storage.read_row_group(self.shards.dataset.images, shard, ["image_id"])
+        rows = read_images(self.shards.dataset, shard, ["image_id"])
         ids = rows["image_id"].to_pylist()
         scores = self.model.scores(shard, self.shards.labels(shard, ids)[1])
         embedding = np.zeros((len(ids), 0), dtype=np.float32)

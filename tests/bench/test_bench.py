@@ -149,3 +149,11 @@ def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "speed"])
     assert "growth" in capsys.readouterr().err
+
+
+def test_scale_runs_without_images(bench: Bench, cluster: str) -> None:
+    title, figures = bench("scale")
+    assert "512 made-up images in 128 shards" in title
+    assert all(0 < value < math.inf for value in figures.values())
+    # Six files of each shard, one table of its markers, and a few of the whole.
+    assert 6 * 2**18 < figures["objects per million images"] < 10 * 2**18

@@ -42,7 +42,7 @@ def changes(photos: Path, tmp_path: Path) -> str:
     layout = RunLayout(str(tmp_path / "run")).dataset("pets")
     if storage.read_if_exists(layout.marker) is None:
         source = open_source(data, class_names(data))
-        storage.write_json(layout.marker, write_images(source.images(), layout.images, 2))
+        storage.write_json(layout.marker, write_images(source.images(), layout, 2))
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(STARTED))
     found = image_changes(data, layout, started)
     assert found is not None

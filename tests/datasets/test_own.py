@@ -12,6 +12,8 @@ from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import class_names, images_table, open_source, write_images
 from sparc_dist.errors import UserError
+from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.image_list import read_images, shard_sizes
 
 CLASSES = ("cat", "dog", "sofa")
 
@@ -177,7 +179,7 @@ def test_files_that_are_not_a_manifest(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_shards_for_batches_of_any_size(tmp_path: Path) -> None:
-    url = str(tmp_path / "images.parquet")
+    layout = DatasetLayout(str(tmp_path))
     ids = [f"{i}.jpg" for i in range(10)]
     parts: list[tuple[list[str], list[list[int] | None]]] = [
         (ids[:1], [None]),
@@ -185,22 +187,22 @@ def test_row_groups_are_shards_for_batches_of_any_size(tmp_path: Path) -> None:
         (ids[9:], [[]]),
     ]
     batches = [images_table(a, a, labels) for a, labels in parts]
-    assert write_images(batches, url, 4) == {"images": 10, "labelled": 9, "shards": 3}
-    assert storage.row_group_sizes(url) == [4, 4, 2]
-    assert storage.read_row_group(url, 2, ["image_id"]).to_pylist() == [
+    assert write_images(batches, layout, 4) == {"images": 10, "labelled": 9, "shards": 3}
+    assert shard_sizes(layout) == [4, 4, 2]
+    assert read_images(layout, 2, ["image_id"]).to_pylist() == [
         {"image_id": "8.jpg"},
         {"image_id": "9.jpg"},
     ]
 
 
 def test_nothing_is_written_if_ids_are_duplicate_or_there_are_no_images(tmp_path: Path) -> None:
-    url = str(tmp_path / "images.parquet")
+    layout = DatasetLayout(str(tmp_path))
     twice = [images_table(["a"], ["a"], [None]), images_table(["b", "a"], ["b", "a"], [None, None])]
     with pytest.raises(UserError, match="Duplicate image_id: a; make the ids unique"):
-        write_images(twice, url, 4)
+        write_images(twice, layout, 4)
     with pytest.raises(UserError, match="contains no images"):
-        write_images([], url, 4)
-    assert not Path(url).exists()
+        write_images([], layout, 4)
+    assert not Path(layout.images).exists()
 
 
 def test_classes_from_a_file(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def phase_of(matrices: Matrices, folder: Path, method: Method, cuts: list[int]) 
     edges = [0, *cuts, len(matrices.ids)]
     sizes = []
     table = images_table(matrices.ids, matrices.ids, labels)
-    write_images([table], data.images, edges[1])
+    write_images([table], data, edges[1])
     for shard, (start, stop) in enumerate(itertools.pairwise(edges)):
         part: Scores = matrices.scores[start:stop]
         embedding = np.zeros((len(part), 1), dtype=np.float32)

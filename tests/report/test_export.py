@@ -22,7 +22,7 @@ from sparc_dist.cli import export, main
 from sparc_dist.core import Scores
 from sparc_dist.datasets.images import write_images
 from sparc_dist.report.export import FORMATS, parquet
-from sparc_dist.runs import UnitLayout
+from sparc_dist.runs import DatasetLayout, UnitLayout
 from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labels import wide_table
 from sparc_dist.runs.shards import ClassNames, scores_table
@@ -44,7 +44,7 @@ def unit(tmp_path: Path) -> UnitLayout:
     uris = ["https://me:key@photos.example/000.jpg?signature=key", *table["uri"].to_pylist()[1:]]
     table = table.set_column(1, "uri", pa.array(uris))
     images.unlink()
-    write_images([table], str(images), SHARD)
+    write_images([table], DatasetLayout(str(images.parent)), SHARD)
     return unit
 
 

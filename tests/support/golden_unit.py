@@ -99,7 +99,7 @@ def _write_unit(root: str, primary: str, labelled: bool) -> None:
     layout = RunLayout(root)
     claim(layout, config)
     data = layout.dataset("voc")
-    counts = write_images(_images(labelled), data.images, SHARD)
+    counts = write_images(_images(labelled), data, SHARD)
     bank = golden_bank()
     storage.write_table(data.prompts, bank.to_table())
     hashes = {"prompts_sha256": bank.sha256, "images_sha256": storage.sha256(data.images)}

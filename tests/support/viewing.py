@@ -52,9 +52,7 @@ def write_viewed(root: Path, uris: Mapping[int, str] | None = None) -> Path:
 
 
 def replace_images(root: Path, table: pa.Table) -> None:
-    url = root / "voc" / "images.parquet"
-    url.unlink()
-    write_images([table], str(url), SHARD)
+    write_images([table], RunLayout(str(root)).dataset("voc"), SHARD)
 
 
 def write_error(root: Path, reason: str, limit: float | None) -> None:

@@ -19,6 +19,7 @@ from sparc_dist.report.view.response import not_found
 from sparc_dist.runs import UnitKey
 from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.finished_unit import FinishedUnit
+from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.refit import label_free
 
@@ -151,7 +152,7 @@ class UnitView:
         return read_ranking(self.unit, index, self.decision.before_rival)
 
     def _read_images(self, shard: int) -> ShardImages:
-        table = storage.read_row_group(self.unit.data.images, shard, ["image_id", "uri"])
+        table = read_images(self.unit.data, shard, ["image_id", "uri"])
         final = storage.read_row_group(self.unit.unit.final(shard), 0, ["image_id"])
         scored = pc.index_in(final["image_id"], value_set=pa.array(table["image_id"].to_pylist()))
         return ShardImages(
