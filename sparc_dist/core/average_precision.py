@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -27,11 +28,11 @@ class Positives:
     @classmethod
     def of(cls, scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> Positives:
         """Returns the state of one shard. scores: (n, d), labels: (n, d)."""
-        columns, images = np.nonzero(labels.T)
+        images, columns = np.nonzero(labels)
         values = scores[images, columns]
-        # One sort for all columns: there are few positives in each.
-        ends = np.cumsum(labels.sum(axis=0))[:-1]
-        return cls(tuple(np.split(values[np.lexsort((values, columns))], ends)))
+        values = values[np.lexsort((values, columns))]  # one sort for all: each column has few
+        ends = np.cumsum(labels.sum(axis=0)).tolist()
+        return cls(tuple(values[start:end] for start, end in pairwise([0, *ends])))
 
     def arrays(self) -> list[NDArray[Any]]:
         """Returns the state as arrays, to be stored in a file."""
@@ -44,7 +45,10 @@ class Positives:
 
     def __add__(self, other: Positives) -> Positives:
         pairs = zip(self.scores, other.scores, strict=True)
-        return Positives(tuple(np.sort(np.concatenate(pair)) for pair in pairs))
+        merged = tuple(np.concatenate(pair) for pair in pairs)
+        for column in merged:
+            column.sort()
+        return Positives(merged)
 
 
 @dataclass(frozen=True)

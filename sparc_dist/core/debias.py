@@ -97,10 +97,6 @@ def standardise(
 ) -> Floats:
     """Returns (values − mean) / sd, and 0 where sd is 0. out: where to write it."""
     centred: Floats = np.subtract(values, mean, out=out, dtype=np.float64)
-    varying = sd > 0
-    if varying.all():
-        centred /= sd
-    else:
-        np.divide(centred, sd, out=centred, where=varying)
-        np.copyto(centred, 0.0, where=~varying)
+    # One division per row or column, not per score: those are slow.
+    centred *= np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
     return centred

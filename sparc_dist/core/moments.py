@@ -87,8 +87,8 @@ class Scatter:
     @classmethod
     def centred(cls, mean: Floats, values: Floats) -> Scatter:
         """Returns the scatter of rows from which their mean is taken off: (n, d) or (n, k, d)."""
-        tables = np.moveaxis(values, 0, -2)
-        return cls(len(values), mean, np.swapaxes(tables, -1, -2) @ tables)
+        tables = values.swapaxes(0, -2)
+        return cls(len(values), mean, tables.swapaxes(-1, -2) @ tables)
 
     def __add__(self, other: Scatter) -> Scatter:
         if not self.count or not other.count:

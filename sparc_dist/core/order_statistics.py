@@ -72,7 +72,7 @@ class Ranking:
         sums = np.empty((len(debiased), sum(map(len, self.blocks))))
         parts = self.split(self.vectors(debiased))
         for block, vectors, rows in zip(self.blocks, parts, weights, strict=True):
-            sums[:, block[:, 0]] = np.einsum("nkm,km->nk", vectors, rows)
+            sums[:, block[:, 0]] = (vectors.swapaxes(0, 1) @ rows[:, :, None])[:, :, 0].T
         return sums
 
     def arranged(self, weights: Sequence[Floats]) -> list[Floats]:
