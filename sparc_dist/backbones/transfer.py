@@ -31,18 +31,17 @@ class Transfer:
     def batches(self, pixels: NDArray[np.uint8], size: int) -> Iterator[torch.Tensor]:
         """Yields parts (≤ size, S, S, 3) of the pixels (n, S, S, 3), on the device.
 
-        While the device still computes with a part, the next one is copied.
+        While the device still computes with a part, the next one is copied. A part is to be used
+        before the next one is asked for.
         """
+        if self._copies is None:
+            yield from _copied(pixels, size)
+            return
         begun: deque[torch.cuda.Event] = deque()
         for start in range(0, len(pixels), size):
-            part = pixels[start : start + size]
-            if self._copies is None:
-                # A copy, because torch needs writable memory and Ray's shared memory is read-only.
-                yield torch.tensor(part)
-                continue
             if len(begun) == HELD:  # or all of a shard's pixels would be on the device
                 begun.popleft().synchronize()
-            yield self._sent(part, self._copies)
+            yield self._sent(pixels[start : start + size], self._copies)
             begun.append(_mark(torch.cuda.current_stream(self._device)))
 
     def _sent(self, part: NDArray[np.uint8], copies: torch.cuda.Stream) -> torch.Tensor:
@@ -69,6 +68,16 @@ class Transfer:
         # Waits without holding a core. The results are not freed before, for we refer to them.
         _mark(self._copies).synchronize()
         return [part.numpy() for part in fetched]
+
+
+def _copied(pixels: NDArray[np.uint8], size: int) -> Iterator[torch.Tensor]:
+    """Yields parts in writable memory, which torch needs and Ray's shared memory is not."""
+    # One buffer for all parts: to get new memory takes longer than to copy.
+    buffer = torch.empty((min(size, len(pixels)), *pixels.shape[1:]), dtype=torch.uint8)
+    for start in range(0, len(pixels), size):
+        part = pixels[start : start + size]
+        np.copyto(buffer[: len(part)].numpy(), part)
+        yield buffer[: len(part)]
 
 
 def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +84,8 @@ class ScoreShard:
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Turns a row of DecodeShard into one with results in place of pixels."""
         count = len(batch["image_ids"][0])
-        buffers = [value.as_buffer() for value in batch["pixels"][0].values]
-        pixels = {
-            size: np.frombuffer(buffer, dtype=np.uint8).reshape(count, size, size, 3)
-            for size, buffer in zip(batch["sizes"][0].as_py(), buffers, strict=True)
-        }
+        squares = zip(batch["sizes"][0].as_py(), _bytes_of(batch["pixels"][0].values), strict=True)
+        pixels = {size: content.reshape(count, size, size, 3) for size, content in squares}
         shard = batch["shard"][0].as_py()
         results = [self._result(name, shard, pixels) for name in batch["backbones"][0].as_py()]
         kept = ("shard", "backbones", "image_ids", "errors", "retries", "seconds")
@@ -131,6 +129,14 @@ class ScoreShard:
             return [part[:0] for part in self._score(scorer, blank)]
         scores, embedding = scorer.score(pixels, self._batch_size)
         return [scores.singleton, scores.auxiliary, scores.compound, embedding]
+
+
+def _bytes_of(values: pa.LargeBinaryArray) -> list[NDArray[np.uint8]]:
+    """Returns the bytes of each value as they are in memory: Arrow would copy a value."""
+    _, offsets, content = values.buffers()
+    edges = np.frombuffer(offsets, np.int64)[values.offset :][: len(values) + 1]
+    whole = np.frombuffer(content or b"", np.uint8)
+    return [whole[start:end] for start, end in pairwise(edges)]
 
 
 def _check_weights(backbone: Backbone, texts: str | None) -> None:

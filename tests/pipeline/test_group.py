@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from ray.exceptions import ActorDiedError
 
@@ -16,7 +18,7 @@ from sparc_dist.config import ResourcesConfig, load_config
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.map_phase import ShardSteps
-from sparc_dist.pipeline.score import ScoreShard
+from sparc_dist.pipeline.score import ScoreShard, _bytes_of
 from sparc_dist.planning import Capacity, Scorers
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runner import run
@@ -109,3 +111,16 @@ def test_a_scorer_with_other_weights_than_those_of_the_texts_fails(
     told = ScoreShard(*of, {config.name: other}, texts).failures[config.name]
     assert told.startswith("Backbone tiny: the hash of its weights on ")
     assert f"begins with {same[:12]}, and of those that embedded the prompts with 0000" in told
+
+
+def test_pixels_of_several_sizes_are_not_copied() -> None:
+    rng = np.random.default_rng(0)
+    squares = [rng.integers(0, 256, (2, side, side, 3), dtype=np.uint8) for side in (3, 4)]
+    rows = [[b"before"], [square.reshape(-1).data for square in squares], [b""]]
+    column = pa.chunked_array([pa.array(rows, pa.list_(pa.large_binary()))])
+    found = _bytes_of(column[1].values)
+    for content, square in zip(found, squares, strict=True):
+        np.testing.assert_array_equal(content, square.reshape(-1))
+    (data,) = {buffer.address for buffer in column.chunk(0).values.buffers()[2:]}
+    assert found[0].ctypes.data - data == len(b"before")
+    assert [len(content) for content in _bytes_of(column[2].values)] == [0]
