@@ -108,9 +108,13 @@ def _finished(decoded: ray.data.Dataset, shards: int, steps: ShardSteps) -> ray.
     """Scores decoded shards on actors and writes what they return."""
     scorers = steps.scorers
     one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
-    # A scorer of several shards has a lock of its own, which it holds while it encodes only.
+    several = scorers.shards > 1
     pool = ray.data.ActorPoolStrategy(
-        size=min(scorers.actors, shards), enable_true_multi_threading=scorers.shards > 1
+        size=min(scorers.actors, shards),
+        # A scorer of several shards has a lock of its own, which it holds while it encodes only.
+        enable_true_multi_threading=several,
+        # It is so fast that a busy driver may take longer to send the next shard than it to score.
+        max_tasks_in_flight_per_actor=4 * scorers.shards if several else None,
     )
     with warnings.catch_warnings():
         # Ray will give `max_concurrency` another name, and has none for it yet (ray issue 65228).
