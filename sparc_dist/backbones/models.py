@@ -100,10 +100,14 @@ class Backbone:
         """Returns embeddings (n, d) of length 1, on the device, of RGB squares (n, S, S, 3)."""
         batches = []
         with self._autocast(precision):
-            for batch in Transfer(self.device).batches(pixels, batch_size):
+            for batch in self.transfer().batches(pixels, batch_size):
                 with self.turn:
                     batches.append(self._encode(batch))
         return torch.nn.functional.normalize(torch.cat(batches), dim=-1)
+
+    def transfer(self) -> Transfer:
+        """Returns a way to the device and back for one thread."""
+        return Transfer(self.device)
 
     def _encode(self, batch: torch.Tensor) -> torch.Tensor:
         """Returns embeddings (n, d) of one batch of squares (n, S, S, 3) on the device."""
@@ -189,7 +193,7 @@ class Scorer:
     def score(self, pixels: NDArray[np.uint8], batch_size: int) -> tuple[Scores, Float32]:
         """Returns the scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
         found, images = self._scores(pixels, batch_size)
-        *scores, embeddings = Transfer(self.backbone.device).fetched([*found, images])
+        *scores, embeddings = self.backbone.transfer().fetched([*found, images])
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
                 f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
@@ -206,7 +210,7 @@ class Scorer:
             images = backbone.encode_images(pixels, batch_size, precision)
             return self._by_kind(lambda rows: images @ rows.T), images
         batches = []
-        for batch in Transfer(backbone.device).batches(pixels, batch_size):
+        for batch in backbone.transfer().batches(pixels, batch_size):
             with backbone.turn:
                 batches.append(self._local_scores(*backbone.encode_patches(batch, precision)))
         *scores, images = (torch.cat(parts) for parts in zip(*batches, strict=True))

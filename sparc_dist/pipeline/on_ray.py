@@ -24,6 +24,12 @@ from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
 
+#: A scorer manages its own threads. If whole CPUs were reserved for it, none would be left for
+#: decoding on small machines; without any, it could start on a head that declares none because it
+#: shall do no work. So it takes a trace of one, and a decoder leaves as much as a hundred take.
+SCORER_CPUS = 0.001
+DECODER_CPUS = 0.9
+
 
 class OnRay:
     """Does work on the Ray that this process has joined. The driver holds references only."""
@@ -77,7 +83,7 @@ class OnRay:
         decoded = data.map_batches(
             steps.decode,
             compute=ray.data.TaskPoolStrategy(size=min(steps.decoders, len(rows))),
-            num_cpus=1,
+            num_cpus=DECODER_CPUS,
             **one,
         )
         yield from _finished(decoded, len(rows), steps).iter_rows()
@@ -114,9 +120,13 @@ def _finished(decoded: ray.data.Dataset, shards: int, steps: ShardSteps) -> ray.
     """Scores decoded shards on actors and writes what they return."""
     scorers = steps.scorers
     one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
-    # A scorer of several shards has a lock of its own, which it holds while it encodes only.
+    several = scorers.shards > 1
     pool = ray.data.ActorPoolStrategy(
-        size=min(scorers.actors, shards), enable_true_multi_threading=scorers.shards > 1
+        size=min(scorers.actors, shards),
+        # A scorer of several shards has a lock of its own, which it holds while it encodes only.
+        enable_true_multi_threading=several,
+        # It is so fast that a busy driver may take longer to send the next shard than it to score.
+        max_tasks_in_flight_per_actor=4 * scorers.shards if several else None,
     )
     with warnings.catch_warnings():
         # Ray will give `max_concurrency` another name, and has none for it yet (ray issue 65228).
@@ -125,9 +135,8 @@ def _finished(decoded: ray.data.Dataset, shards: int, steps: ShardSteps) -> ray.
             ScoreShardActor,
             fn_constructor_args=(steps,),
             compute=pool,
-            # A scorer manages its own threads: reserving CPUs for it as well would leave none for
-            # decoding on small machines, and the pipeline would stall.
-            num_cpus=0,
+            # A GPU machine may declare no CPU.
+            num_cpus=0 if scorers.gpus else SCORER_CPUS,
             num_gpus=scorers.gpus,
             max_concurrency=scorers.shards,
             **one,

@@ -194,3 +194,37 @@ def test_a_machine_without_memory_ends_the_run_with_a_sentence(begun: Path) -> N
     assert done.returncode == 1
     assert "A machine ran out of memory repeatedly; lower resources.scorers" in done.stdout
     assert "OOM" not in done.stdout + done.stderr
+
+
+HEAD = """
+import sys
+from pathlib import Path
+from sparc_dist.pipeline import configure_ray
+configure_ray()
+import ray
+from ray._private.state import state
+from ray.cluster_utils import Cluster
+from tests.support.running import go
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+node = cluster.add_node(num_cpus=1)
+ray.init(address=cluster.address, log_to_driver=False, logging_level=50)
+print("failures:", go(Path(sys.argv[1])).failures)
+scorers = [actor for actor in state.actor_table(None).values() if "ScoreShard" in str(actor)]
+print("on the worker:", {actor["Address"]["NodeID"] for actor in scorers} == {node.node_id})
+"""
+
+
+def test_scorers_stay_off_a_head_without_cpus_and_leave_the_only_cpu_to_decoders(
+    original: Path, begun: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD, begun],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["failures: {}", "on the worker: True"], done.stderr
+    assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
