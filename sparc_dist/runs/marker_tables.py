@@ -101,6 +101,12 @@ def begin(unit: UnitLayout, begun: int, shards: int) -> None:
         storage.write_json(unit.begun, {"shards": begun})
 
 
+def begin_new(unit: UnitLayout, shards: int) -> None:
+    """Notes that a new unit has no markers, unless it has: its list may have been written again."""
+    if Marker.read(unit, 0) is None:
+        begin(unit, 0, shards)
+
+
 def begun_shards(unit: UnitLayout, shards: int) -> int:
     """Returns of how many shards markers may exist: of all, unless it is noted."""
     noted = storage.read_json_if_exists(unit.begun) if shards >= LEAST else None

@@ -9,7 +9,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.runs import Marker, MarkerSummary, Provenance, UnitLayout, marker_tables
-from sparc_dist.runs.marker_tables import begin, compact, forget, segment_of
+from sparc_dist.runs.marker_tables import begin, begin_new, compact, forget, segment_of
 from sparc_dist.runs.removal import drop_images
 from sparc_dist.runs.shards import write_shard
 
@@ -78,6 +78,14 @@ def test_markers_that_cannot_exist_are_not_read(unit: UnitLayout) -> None:
     assert (list(found.missing), found.begun) == ([6, 7, 8, 9], 6)
     storage.write_bytes(unit.begun, b"{}")
     assert not MarkerSummary.of(unit, 10).missing
+
+
+def test_a_list_that_is_written_again_loses_no_markers(unit: UnitLayout) -> None:
+    begin_new(unit, 10)
+    assert not MarkerSummary.of(unit, 10).missing
+    storage.delete(unit.marker(0))
+    begin_new(unit, 10)
+    assert MarkerSummary.of(unit, 10).begun == 0
 
 
 def test_removed_images_leave_the_table_too(unit: UnitLayout) -> None:
