@@ -19,7 +19,7 @@ class Compaction:
     def __init__(self, unit: UnitLayout, markers: MarkerSummary, todo: NDArray[np.int64]) -> None:
         self._unit = unit
         self._shards = len(markers.images)
-        self._begun = markers.begun
+        self._begun = _begun(self._shards, np.asarray(markers.missing))
         self._left = np.bincount(todo // SEGMENT)
         self._jobs: list[Any] = []
         touched = {*(todo // SEGMENT).tolist()}  # damaged shards, whose markers will change
@@ -48,3 +48,10 @@ class Compaction:
         """Waits until all tables are written."""
         for job in self._jobs:
             get(job, limit, "Compacting the markers")
+
+
+def _begun(shards: int, missing: NDArray[np.int64]) -> int:
+    """Returns the first shard after all that have a marker. missing: sorted numbers (n,)."""
+    gaps = missing != np.arange(shards - len(missing), shards)
+    last = np.flatnonzero(gaps)
+    return shards - len(missing) + (int(last[-1]) + 1 if len(last) else 0)

@@ -27,7 +27,7 @@ from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout, EmbeddedDataset
 from sparc_dist.runs.image_list import images_sha256, shard_sizes
 from sparc_dist.runs.labeler_file import read_labeler
-from sparc_dist.runs.marker_tables import begin
+from sparc_dist.runs.marker_tables import begin_new
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _prepare(
         "notes": notes + found,
     }
     for backbone in config.backbones:
-        begin(layout.unit(backbone.name), 0, facts["shards"])
+        begin_new(layout.unit(backbone.name), facts["shards"])
     storage.write_json(layout.marker, facts)
     return facts
 

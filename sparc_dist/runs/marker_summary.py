@@ -12,7 +12,7 @@ import numpy as np
 
 from sparc_dist.core import Moments
 from sparc_dist.runs.layout import UnitLayout
-from sparc_dist.runs.marker_tables import begun_shards, read_segments
+from sparc_dist.runs.marker_tables import read_segments
 from sparc_dist.runs.markers import Marker, Provenance
 
 
@@ -21,8 +21,8 @@ class MarkerSummary:
     """The sum of a unit's markers.
 
     images: per shard, 0 for a missing one. key: a hash of the hashes of all scores. debiased: the
-    moments of the debiased singleton scores of images that a labeler was applied to. begun: of
-    how many shards markers may exist. loose: the first shards of segments that could have a table.
+    moments of the debiased singleton scores of images that a labeler was applied to. loose:
+    the first shards of segments that could have a table.
     """
 
     images: list[int] = field(default_factory=list)
@@ -35,15 +35,13 @@ class MarkerSummary:
     precision: dict[str, Any] | None = None
     debiased: Moments | None = None
     key: str = ""
-    begun: int = 0
     loose: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, unit: UnitLayout, shards: int) -> MarkerSummary:
         """Reads the markers of a unit with ``shards`` shards."""
         summary, digest = cls(), hashlib.sha256()
-        summary.begun = begun_shards(unit, shards)
-        for segment in read_segments(unit, shards, summary.begun):
+        for segment in read_segments(unit, shards):
             if segment.loose:
                 summary.loose.append(segment.shards.start)
             for shard, marker in zip(segment.shards, segment.markers, strict=True):

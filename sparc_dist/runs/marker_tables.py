@@ -52,11 +52,9 @@ def segment_of(shard: int, shards: int) -> range:
     return range(start, min(start + SEGMENT, shards))
 
 
-def read_segments(unit: UnitLayout, shards: int, begun: int) -> Iterator[SegmentMarkers]:
-    """Yields the markers of all segments, from tables where these have them.
-
-    begun: of how many shards markers may exist.
-    """
+def read_segments(unit: UnitLayout, shards: int) -> Iterator[SegmentMarkers]:
+    """Yields the markers of all segments, from tables where these have them."""
+    begun = _begun(unit, shards)
     with ThreadPoolExecutor(READERS) as readers:
         left = segments(shards)
         while batch := list(islice(left, AT_A_TIME)):
@@ -101,7 +99,13 @@ def begin(unit: UnitLayout, begun: int, shards: int) -> None:
         storage.write_json(unit.begun, {"shards": begun})
 
 
-def begun_shards(unit: UnitLayout, shards: int) -> int:
+def begin_new(unit: UnitLayout, shards: int) -> None:
+    """Notes that a new unit has no markers, unless it has: its list may have been written again."""
+    if Marker.read(unit, 0) is None:
+        begin(unit, 0, shards)
+
+
+def _begun(unit: UnitLayout, shards: int) -> int:
     """Returns of how many shards markers may exist: of all, unless it is noted."""
     noted = storage.read_json_if_exists(unit.begun) if shards >= LEAST else None
     try:

@@ -112,3 +112,20 @@ def test_a_segment_is_not_compacted_before_its_damaged_shards_are_scored_again(
     following.finish(60)
     table = storage.read_table(unit.marker_table(0))
     assert ['"new"' in text for text in table["marker"].to_pylist()] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("scored", "begun"), [([], 0), ([0, 1], 2), ([0, 2, 5], 6), ([7], 8), (range(8), 8)]
+)
+def test_what_was_begun_is_known_from_the_markers(
+    tmp_path: Path, small: None, scored: list[int], begun: int
+) -> None:
+    unit = UnitLayout(str(tmp_path))
+    for shard in scored:
+        Marker(shard, 1, 0, {}, {"scores": ""}, BY).write(unit)
+    summary = MarkerSummary.of(unit, 8)
+    following = compaction.Compaction(unit, summary, np.asarray(summary.missing))
+    following.begin(begun)
+    assert not Path(unit.begun).exists()
+    following.begin(begun + 1)
+    assert storage.read_json(unit.begun) == {"shards": begun + 1}

@@ -9,7 +9,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.runs import Marker, MarkerSummary, Provenance, UnitLayout, marker_tables
-from sparc_dist.runs.marker_tables import begin, compact, forget, segment_of
+from sparc_dist.runs.marker_tables import begin, begin_new, compact, forget, segment_of
 from sparc_dist.runs.removal import drop_images
 from sparc_dist.runs.shards import write_shard
 
@@ -74,10 +74,17 @@ def test_a_damaged_or_deleted_table_does_not_count(unit: UnitLayout, content: by
 
 def test_markers_that_cannot_exist_are_not_read(unit: UnitLayout) -> None:
     begin(unit, 6, 10)
-    found = MarkerSummary.of(unit, 10)
-    assert (list(found.missing), found.begun) == ([6, 7, 8, 9], 6)
+    assert list(MarkerSummary.of(unit, 10).missing) == [6, 7, 8, 9]
     storage.write_bytes(unit.begun, b"{}")
     assert not MarkerSummary.of(unit, 10).missing
+
+
+def test_a_list_that_is_written_again_loses_no_markers(unit: UnitLayout) -> None:
+    begin_new(unit, 10)
+    assert not MarkerSummary.of(unit, 10).missing
+    storage.delete(unit.marker(0))
+    begin_new(unit, 10)
+    assert len(MarkerSummary.of(unit, 10).missing) == 10
 
 
 def test_removed_images_leave_the_table_too(unit: UnitLayout) -> None:
