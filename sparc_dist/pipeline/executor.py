@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sparc_dist.pipeline.map_phase import ShardSteps
     from sparc_dist.pipeline.todo import Row
 
+#: What can be seen of work that is under way.
+Progress = Callable[[], object]
+NOTHING_SEEN: Progress = lambda: None  # noqa: E731
 #: A name and its value for each label of a count.
 Tags = Mapping[str, str]
 
@@ -46,8 +49,13 @@ class Executor(Protocol):
         """Returns a reference to a value that is sent once, not with every piece of work."""
         ...
 
-    def get(self, reference: Any, limit: float, what: str) -> Any:
-        """Returns a result; raises UserError about ``what`` after ``limit`` seconds."""
+    def get(
+        self, reference: Any, limit: float, what: str, progress: Progress = NOTHING_SEEN
+    ) -> Any:
+        """Returns a result; raises UserError about ``what`` after ``limit`` seconds.
+
+        The seconds start again if ``progress`` returns something else than before.
+        """
         ...
 
     def finished(self, references: Sequence[Any], limit: float, what: str) -> Iterator[Any]:
@@ -165,9 +173,12 @@ def share(value: Any) -> Any:
     return current().share(value)
 
 
-def get(reference: Any, limit: float, what: str) -> Any:
-    """Returns a result; raises UserError about ``what`` after ``limit`` seconds."""
-    return current().get(reference, limit, what)
+def get(reference: Any, limit: float, what: str, progress: Progress = NOTHING_SEEN) -> Any:
+    """Returns a result; raises UserError about ``what`` after ``limit`` seconds.
+
+    The seconds start again if ``progress`` returns something else than before.
+    """
+    return current().get(reference, limit, what, progress)
 
 
 def capacity() -> Capacity:

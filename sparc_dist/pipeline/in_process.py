@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparc_dist.config import ResourcesConfig
-from sparc_dist.pipeline.executor import Needs, Tags
+from sparc_dist.pipeline.executor import NOTHING_SEEN, Needs, Progress, Tags
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.pipeline.todo import Row
@@ -58,7 +58,9 @@ class InProcess:
         """Returns the value: everything is in this process."""
         return value
 
-    def get(self, reference: Any, limit: float, what: str) -> Any:
+    def get(
+        self, reference: Any, limit: float, what: str, progress: Progress = NOTHING_SEEN
+    ) -> Any:
         """Returns the result; work in this process has no time limit."""
         return resolved(reference)
 

@@ -19,7 +19,7 @@ from ray.util.metrics import Counter, Gauge
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.cluster import cluster_capacity, request_workers
-from sparc_dist.pipeline.executor import Needs, Tags
+from sparc_dist.pipeline.executor import NOTHING_SEEN, Needs, Progress, Tags
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
@@ -45,13 +45,19 @@ class OnRay:
         """Puts a value into Ray's object store; returns a reference to it."""
         return ray.put(value)
 
-    def get(self, reference: Any, limit: float, what: str) -> Any:
-        """Returns a result; raises UserError after ``limit`` seconds."""
-        try:
-            return ray.get(reference, timeout=limit)
-        except GetTimeoutError:
-            ray.cancel(reference, force=True)
-            raise _stalled(what, limit) from None
+    def get(
+        self, reference: Any, limit: float, what: str, progress: Progress = NOTHING_SEEN
+    ) -> Any:
+        """Returns a result; raises UserError after ``limit`` seconds in which nothing changed."""
+        seen = progress()
+        while True:
+            try:
+                return ray.get(reference, timeout=limit)
+            except GetTimeoutError:
+                before, seen = seen, progress()
+                if seen == before:
+                    ray.cancel(reference, force=True)
+                    raise _stalled(what, limit) from None
 
     def finished(self, references: Sequence[Any], limit: float, what: str) -> Iterator[Any]:
         """Yields references as their tasks end; cancels the others if the caller stops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout, EmbeddedDataset
-from sparc_dist.runs.image_list import images_sha256, shard_sizes
+from sparc_dist.runs.image_list import images_sha256, shard_sizes, written_parts
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.marker_tables import begin_new
 
@@ -93,8 +94,15 @@ def _prepare(
             bank, notes = _bank(dataset, layout, config.backbones, limit)
         else:
             bank, notes = _labeler_bank(config.labeler, dataset), []
+    # Parts of a start that was interrupted are no progress of this one. They are written again, so
+    # the right to delete is not needed.
+    with suppress(OSError):
+        for part in written_parts(layout):
+            storage.delete(part)
     listed = submit(_write_images, dataset, layout, embeddings or config.shard_size)
-    counts, found = get(listed, limit, f"Listing the images of {dataset.name}")
+    # A list of many million names takes hours, and is fine as long as its parts appear.
+    what = f"Listing the images of {dataset.name}"
+    counts, found = get(listed, limit, what, lambda: len(written_parts(layout)))
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,

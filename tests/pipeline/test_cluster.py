@@ -1,8 +1,10 @@
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -16,6 +18,7 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError, explain
 from sparc_dist.pipeline import cluster
 from sparc_dist.pipeline.cluster import scaled_capacity
+from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.planning import GB, Capacity
 
 
@@ -163,3 +166,13 @@ def test_a_handler_of_sigterm_outlives_the_start_of_ray() -> None:
         assert received == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_work_that_shows_progress_is_waited_for() -> None:
+    seen = itertools.count()
+    slow = submit(lambda: time.sleep(3))
+    assert get(slow, 1, "A long list", lambda: next(seen)) is None
+    assert next(seen) >= 2
+    with pytest.raises(UserError, match=r"A long list took longer than .* \(1 s\)"):
+        get(submit(lambda: time.sleep(60)), 1, "A long list", lambda: "nothing new")

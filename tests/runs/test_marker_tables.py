@@ -61,7 +61,7 @@ def test_a_segment_with_a_gap_has_no_table(unit: UnitLayout) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no Parquet", None])
-def test_a_damaged_or_deleted_table_does_not_count(unit: UnitLayout, content: bytes | None) -> None:
+def test_a_damaged_or_emptied_table_does_not_count(unit: UnitLayout, content: bytes | None) -> None:
     expected = summary(unit)
     compact(unit, segment_of(0, 10))
     if content is None:
