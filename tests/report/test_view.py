@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -21,10 +17,8 @@ import pytest
 from PIL import Image
 
 from sparc_dist import storage
-from sparc_dist.cli import main
 from sparc_dist.runs import RunLayout
 from sparc_dist.runs.finished_unit import open_unit
-from tests.support.command import COMMAND
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
 from tests.support.pictures import encoded, picture
 from tests.support.s3 import FaultProxy, S3Server
@@ -371,41 +365,3 @@ def test_a_run_on_s3_is_viewed_and_reviewed(run: Path, s3: S3Server, on_s3: Faul
         assert "What the answers changed" in client.get(REVIEW).text
     url = RunLayout(place).dataset("voc").unit("tiny").answers
     assert storage.read_bytes(url).decode().endswith("person,yes\n")
-
-
-def test_nothing_slow_is_loaded_at_the_start() -> None:
-    code = (
-        "import sys, sparc_dist.report.view.server, sparc_dist.cli.view;"
-        "slow = ('ray', 'torch', 'open_clip', 'matplotlib', 'scipy', 'sparc_dist.pipeline');"
-        "print([name for name in slow if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_prints_an_address_and_ends_on_a_signal(run: Path, number: int) -> None:
-    command = [str(COMMAND), "view", str(run), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as on:
-        assert on.stdout
-        url = on.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", url)
-        os.kill(on.pid, number)
-        out, err = on.communicate(timeout=60)
-    assert (on.returncode, err) == (0, "")
-    assert out.endswith("Stopped.\n")
-
-
-def test_what_cannot_be_viewed_says_so(
-    tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["view", str(tmp_path / "nothing")]) == 2
-    assert "nothing" in capsys.readouterr().err
-    with viewing(run) as client:
-        port = client.server.server_port
-        assert main(["view", str(run), "--port", str(port)]) == 2
-    assert f"--port {port}: Address already in use; choose another port." in capsys.readouterr().err
-    Path(unit_of(run).metrics).unlink()
-    with viewing(run) as client:
-        assert "is not finished" in client.get("/").text
-        assert client.get("/class/voc/tiny/0").status == 409
