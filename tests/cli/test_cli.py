@@ -166,8 +166,8 @@ def test_a_wrong_config_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_demo_from_one_command(tmp_path: Path, cluster: str) -> None:
-    done = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120, ray=cluster)
+def test_the_demo_from_one_command(tmp_path: Path) -> None:
+    done = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120)
     assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "demo/scenes/sparc-tiny/metrics.json").read_text())
     for title, name in (("ZSCLIP", "zsclip"), ("debiased", "debiased"), ("SPARC", "sparc")):
@@ -176,7 +176,7 @@ def test_the_demo_from_one_command(tmp_path: Path, cluster: str) -> None:
     assert f"Open {tmp_path / 'demo'}/report/index.html" in done.stdout
     assert "scenes × sparc-tiny  scoring  120/120 images" in done.stderr
     assert "Traceback" not in done.stderr
-    again = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120, ray=cluster)
+    again = sparc_dist("demo", "--out", tmp_path / "demo", "--images", 120)
     assert again.returncode == 0
     assert "nothing was missing" in again.stderr
     assert again.stdout == done.stdout
