@@ -22,7 +22,7 @@ from sparc_dist.runs.layout import SEGMENT
 if TYPE_CHECKING:
     from sparc_dist.prompts import TextEmbeddings
 
-#: A segment has at least so many shards for each scorer, because scorers start anew with each.
+#: A segment has at least so many shards for each scorer, because each starts its scorers again.
 SHARDS_PER_SCORER = 512
 #: Turns a row about a shard into another one.
 Step = Callable[[pa.Table], pa.Table]
