@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -94,15 +93,10 @@ def _prepare(
             bank, notes = _bank(dataset, layout, config.backbones, limit)
         else:
             bank, notes = _labeler_bank(config.labeler, dataset), []
-    # Parts of a start that was interrupted are no progress of this one. They are written again, so
-    # the right to delete is not needed.
-    with suppress(OSError):
-        for part in written_parts(layout):
-            storage.delete(part)
     listed = submit(_write_images, dataset, layout, embeddings or config.shard_size)
     # A list of many million names takes hours, and is fine as long as its parts appear.
     what = f"Listing the images of {dataset.name}"
-    counts, found = get(listed, limit, what, lambda: len(written_parts(layout)))
+    counts, found = get(listed, limit, what, lambda: written_parts(layout))
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,

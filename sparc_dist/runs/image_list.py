@@ -42,9 +42,12 @@ def shard_sizes(layout: DatasetLayout) -> list[int]:
 
 
 def written_parts(layout: DatasetLayout) -> list[str]:
-    """Returns the URLs of the parts that exist, also of a list that is not finished."""
+    """Returns what the store says of each part that exists, also of a list that is not finished.
+
+    It differs when a part is written again, as after a start that was interrupted.
+    """
     try:
-        return [url for url, _ in _parts(layout)]
+        return [storage.description(url) for url, _ in _parts(layout)]
     except MISSING:
         return []
 

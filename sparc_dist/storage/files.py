@@ -229,6 +229,12 @@ def delete(url: str) -> None:
         with_retries(url, "deleting", lambda fs, path: fs.rm_file(path))
 
 
+def description(url: str) -> str:
+    """Returns what the store says of a file: its size, and when or as what it was written."""
+    found = with_retries(url, "reading", lambda fs, path: fs.info(path))
+    return repr(sorted((key, str(value)) for key, value in found.items()))
+
+
 def check_access(root: str) -> None:
     """Writes a small file below ``root`` and reads it back, to fail before hours of work."""
     probe = join(root, "access-check")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.prepare import prepare
 from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs import DatasetLayout, RunLayout
+from sparc_dist.runs.image_list import written_parts
 from tests.support.command import sparc_dist
 from tests.support.running import go
 
@@ -116,3 +118,25 @@ def test_names_are_embedded_by_the_first_backbone_that_works(
     np.testing.assert_array_equal(embed_names([tiny, other], ["cat", "dog"]), rows)
     with pytest.raises(UserError, match="Backbone a: the model returns embeddings that are not"):
         embed_names([tiny], ["cat"])
+
+
+@pytest.mark.usefixtures("light")
+def test_a_list_that_cannot_be_written_again_is_kept(
+    tmp_path: Path, write_config: WriteConfig, scenes: Path
+) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(scenes, photos)
+    config = load_config(write_config({"images": str(photos), "classes": ["cat", "dog"]}))
+    layout = RunLayout(config.output).dataset("scenes")
+    prepare(config, config.datasets[0], layout)
+    before = written_parts(layout)
+    assert len(before) == 1
+    Path(layout.marker).unlink()
+    for path in photos.iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match="contains no images"):
+        prepare(config, config.datasets[0], layout)
+    assert written_parts(layout) == before
+    # The same content, written again, is progress of a listing.
+    storage.write_bytes(layout.images, Path(layout.images).read_bytes())
+    assert written_parts(layout) != before
