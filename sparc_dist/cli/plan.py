@@ -52,7 +52,7 @@ def plan(options: Namespace) -> int:
     from sparc_dist.config import find_config, load_config
     from sparc_dist.datasets import size_of
     from sparc_dist.planning import Speeds, estimate, estimate_text, plan, sizes_text
-    from sparc_dist.runs import RunLayout
+    from sparc_dist.runs import RunLayout, Storing
 
     config = load_config(find_config(options.config))
     capacity = _capacity(options, config)
@@ -69,7 +69,10 @@ def plan(options: Namespace) -> int:
     }
     speeds = Speeds(options.tflops, options.half_tflops, options.core_gflops, options.decodes)
     print(sizes_text(sizes))
-    estimates = [estimate(group, sizes[group.dataset], capacity, speeds) for group in groups]
+    storing = Storing(config.store, config.stored_precision)
+    estimates = [
+        estimate(group, sizes[group.dataset], capacity, speeds, storing) for group in groups
+    ]
     print(estimate_text(estimates, capacity, options.price))
     return 0
 

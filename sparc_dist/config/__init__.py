@@ -5,6 +5,7 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 ``errors``.
 """
 
+from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
 from sparc_dist.config.labelling import LABEL_MODEL, label_config
@@ -17,16 +18,16 @@ from sparc_dist.config.presets import (
     DatasetPreset,
 )
 from sparc_dist.config.schema import (
-    KEYS_IN_URL,
-    BackboneConfig,
     Config,
     DatasetConfig,
     LLMConfig,
     PairTemplate,
     PromptsConfig,
     ResourcesConfig,
-    is_file_name,
+    Store,
+    StoredPrecision,
 )
+from sparc_dist.config.section import KEYS_IN_URL
 
 __all__ = [
     "DATASET_KINDS",
@@ -40,10 +41,13 @@ __all__ = [
     "Config",
     "DatasetConfig",
     "DatasetPreset",
+    "Features",
     "LLMConfig",
     "PairTemplate",
     "PromptsConfig",
     "ResourcesConfig",
+    "Store",
+    "StoredPrecision",
     "check_classes",
     "find_config",
     "is_file_name",

@@ -15,8 +15,10 @@ import yaml
 from pydantic import ValidationError
 
 from sparc_dist import storage
+from sparc_dist.config.backbone import BackboneConfig, is_file_name
 from sparc_dist.config.presets import OPENAI
-from sparc_dist.config.schema import KEYS_IN_URL, BackboneConfig, Config, is_file_name
+from sparc_dist.config.schema import Config
+from sparc_dist.config.section import KEYS_IN_URL
 from sparc_dist.errors import UserError, did_you_mean, quoted
 from sparc_dist.storage import is_remote
 

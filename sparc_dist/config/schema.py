@@ -6,40 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from sparc_dist.config.backbone import BackboneConfig
 from sparc_dist.config.class_names import check_classes
-from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
+from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED
+from sparc_dist.config.section import Name, Section, Url, check_url
 from sparc_dist.core import Method, method_options
-from sparc_dist.storage import is_remote, without_secrets
-
-#: Names become folders of the run, so they must be plain.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=80)]
-
-KEYS_IN_URL = "may contain a user name or key; remove it, because the config is stored in the run"
-
-
-def is_file_name(weights: str) -> bool:
-    """Whether ``weights`` names a checkpoint file rather than an open_clip tag."""
-    return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
-
-
-def _check_url(url: str) -> str:
-    if is_remote(url) and without_secrets(url) != url:
-        raise ValueError(KEYS_IN_URL)
-    if "\0" in url:
-        raise ValueError("contains a NUL, which no path may contain; remove it")
-    return url
-
-
-#: A local path or a URL; it is written to run.json, so it must not contain a secret.
-Url = Annotated[str, AfterValidator(_check_url)]
 
 
 def _check_kind(kind: str) -> str:
@@ -54,16 +31,10 @@ Kind = Annotated[str, AfterValidator(_check_kind)]
 #: The word between the two classes of a pair prompt.
 PairTemplate = Literal["and", "or", "with", "next to", "and not"]
 
-#: What prompts are compared with: the image's embedding, those of its patches, or both.
-Features = Literal["global", "local", "both"]
-#: The factor that similarities of patches have in their softmax.
-LOCAL_SCALE = 100.0
-
-
-class Section(BaseModel):
-    """A part of the config; an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+#: What is kept of each image beside its final scores.
+Store = Literal["both", "scores", "embeddings"]
+#: The precision of what is kept.
+StoredPrecision = Literal["fp32", "fp16"]
 
 
 class LLMConfig(Section):
@@ -170,7 +141,7 @@ class DatasetConfig(Section):
     @classmethod
     def _check_images(cls, images: str | tuple[str, ...]) -> str | tuple[str, ...]:
         for url in [images] if isinstance(images, str) else images:
-            _check_url(url)
+            check_url(url)
         return images
 
     @model_validator(mode="before")
@@ -206,7 +177,7 @@ class DatasetConfig(Section):
             raise ValueError("`images` may be a list only with kind: folder, of one or more")
         for names in (self.classes, self.background):
             if isinstance(names, str):
-                _check_url(names)
+                check_url(names)
         if isinstance(self.classes, tuple):
             check_classes(self.classes)
         if isinstance(self.background, tuple) and self.background:
@@ -218,65 +189,6 @@ class DatasetConfig(Section):
         """The text file with the names of the background classes, if there is one."""
         listed = isinstance(self.background, tuple) or self.background in ("auto", "none")
         return None if listed else str(self.background)
-
-
-class BackboneConfig(Section):
-    """A CLIP-type model.
-
-    name: the name of the backbone and of its folders in the run.
-    model: an open_clip model name, ``sparc-tiny`` (bundled with this package) or ``simulated``
-    (only for ``sparc-dist simulate``).
-    weights: an open_clip tag such as ``openai``, or the path or URL of a checkpoint; each node
-    downloads a URL once.
-    sha256: the SHA-256 hash of the checkpoint, which is checked before use.
-    precision: the precision of the image tower; ``auto`` is float32 on CPUs and, as in OpenAI's own
-    code, fp16 on GPUs. Scores are always stored as float32.
-    image_size: the side of the square input, in pixels; the model's own by default.
-    features: what prompts are compared with: the image's embedding (``global``, as in the paper),
-    the embeddings of its patches (``local``), or ``both``, the mean of the two similarities.
-    local_scale: how much a prompt prefers the patches that are most similar to it.
-    """
-
-    name: Name
-    model: str
-    weights: Url | None = None
-    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    image_size: int | None = Field(None, ge=16, le=4096)
-    features: Features = "global"
-    local_scale: float = Field(LOCAL_SCALE, ge=0, le=10_000)
-
-    @model_validator(mode="after")
-    def _check_weights(self) -> BackboneConfig:
-        builtin = self.model in (TINY, SIMULATED)
-        if builtin and self.weights is not None:
-            raise ValueError(f"model: {self.model} takes no weights; remove `weights`")
-        if builtin and self.image_size is not None:
-            raise ValueError(f"model: {self.model} has one input size; remove `image_size`")
-        if not builtin and self.weights is None:
-            raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
-        if self.sha256 and not is_file_name(self.weights or ""):
-            raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
-        right = f"{self.model}-quickgelu"
-        if (self.weights or "").lower() == "openai" and right in dict(OPENAI.values()):
-            raise ValueError(
-                f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_features(self) -> BackboneConfig:
-        if self.features == "global" and self.local_scale != LOCAL_SCALE:
-            raise ValueError("`local_scale` needs features: local or both; set one or remove it")
-        if self.features != "global" and self.model == SIMULATED:
-            raise ValueError(f"model: {SIMULATED} has no images; remove `features`")
-        return self
-
-    def sized(self, resnet_size: int | None) -> BackboneConfig:
-        """Returns the backbone with the input size that a data set sets for ResNets."""
-        if self.image_size is not None or not self.model.startswith("RN"):
-            return self
-        return self.model_copy(update={"image_size": resnet_size})
 
 
 class ResourcesConfig(Section):
@@ -328,6 +240,10 @@ class Config(Section):
     batch_size: the number of images per forward pass of a model.
     jpeg_scaling: whether a JPEG with at least four times a model's input side in both directions is
     decoded at 1/2, 1/4 or 1/8 of its size, which is faster.
+    store: what is kept of each image beside its final scores: its similarities to all prompts
+    (``scores``), its embedding, from which the reduce computes them again (``embeddings``), or
+    ``both``.
+    stored_precision: the precision of what is kept; fp16 takes half the space and rounds scores.
     max_error_share: the share of unreadable images above which a unit counts as failed, although
     its other results are saved.
     resources: the CPUs, GPUs and time limits of the run.
@@ -350,6 +266,8 @@ class Config(Section):
     shard_size: int = Field(256, ge=1, le=65536)
     batch_size: int = Field(64, ge=1, le=65536)
     jpeg_scaling: bool = True
+    store: Store = "both"
+    stored_precision: StoredPrecision = "fp32"
     max_error_share: float = Field(0.05, ge=0, le=1)
     resources: ResourcesConfig = ResourcesConfig()
 
@@ -388,6 +306,19 @@ class Config(Section):
             name = min(taken)
             raise ValueError(f"the name {name!r} is taken by a folder of the run; choose another")
         return sections
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Config:
+        for backbone in self.backbones if self.store == "embeddings" else ():
+            if backbone.features != "global" or backbone.model == SIMULATED:
+                what = f"features: {backbone.features}"
+                if backbone.model == SIMULATED:
+                    what = f"model: {SIMULATED}"
+                raise ValueError(
+                    f"backbone {backbone.name} has {what}, whose scores cannot be computed from "
+                    "embeddings; write store: both or scores"
+                )
+        return self
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results: runs with equal identities have equal bytes."""

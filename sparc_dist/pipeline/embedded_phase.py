@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.pipeline.map_phase import ShardOutcome
@@ -21,6 +20,7 @@ from sparc_dist.runs.embedded_run import EmbeddedShard
 from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.layout import SEGMENT
 from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.runs.storing import ALL, similarities
 from sparc_dist.storage import retries
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class EmbeddedPhase:
         weights, width = target.scoring.weights_sha256, texts.singleton.shape[1]
         found = EmbeddedShard.read(source, shard, weights, width)
         self._check_images(shard, found, source)
-        parts = (texts.singleton, texts.auxiliary, texts.compound)
-        scores = Scores(*(found.embedding @ rows.T for rows in parts))
-        table = scores_table(found.ids, scores, found.embedding, target.names)
+        scores = similarities(found.embedding, texts.by_kind)
+        storing = target.storing or ALL
+        table = scores_table(found.ids, scores, found.embedding, target.names, storing)
         # The device is the one that embedded the images.
         scoring = replace(target.scoring, device=found.marker.scoring.device)
         marker = write_shard(target.unit, shard, table, found.errors, scoring)

@@ -27,7 +27,8 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     """Scores the missing shards of a data set's units; returns failures by backbone."""
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
-    members = [unit for unit in units if len(todo.get(unit.backbone.name, ()))]
+    named = [unit for unit in units if unit.backbone.name in todo]
+    members = [unit for unit in named if len(todo[unit.backbone.name]) or unit.needs_prompts]
     if members:
         failures |= _score_members(group, members, todo)
     for unit in units:
@@ -53,7 +54,7 @@ def _score_members(
         name = unit.backbone.name
         if name not in failures:
             try:
-                targets[name] = unit.target(prompts.loaded[name])
+                targets[name] = unit.target(prompts.loaded[name], prompts.texts)
             except UserError as error:
                 failures[name] = str(error)
     ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,17 +18,19 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
 from sparc_dist.pipeline.compaction import Compaction
 from sparc_dist.pipeline.embed import Loaded
+from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.pipeline.write import Target
 from sparc_dist.prompts import TextEmbeddings
-from sparc_dist.runs import MarkerSummary, Provenance, UnitLayout, UnitShards
+from sparc_dist.runs import MarkerSummary, Provenance, Storing, UnitLayout, UnitShards
 from sparc_dist.runs.decisions_file import read_decisions, write_decisions
 from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
 from sparc_dist.runs.marker_tables import forget
+from sparc_dist.runs.storing import keep_prompts
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -117,16 +119,35 @@ class Unit:
         known = {} if self.labeler is None else self.labeler.texts
         return TextEmbeddings(**known) if known else None
 
-    def target(self, loaded: Loaded) -> Target:
-        """Returns where the shards ``todo`` go, and what scores them: as the other shards."""
+    def target(self, loaded: Loaded, texts: Any) -> Target:
+        """Returns where the shards ``todo`` go, and what scores them: as the other shards.
+
+        texts: a reference to {backbone: TextEmbeddings}.
+        """
         self._check_same("weights", loaded.weights_sha256)
         if self.labeler is not None:
             self.labeler.image_model.check(loaded.weights_sha256, loaded.input)
             self.labeler.image_model.check_features(self.backbone)
         hashes = (loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256)
         scoring = Provenance(*hashes, loaded.device)
-        keeps_scores = self.config.labeler is None
-        return Target(self.layout, scoring, self.data.bank.names, self.labeler, keeps_scores)
+        storing = self._storing(texts) if self.config.labeler is None else None
+        return Target(self.layout, scoring, self.data.bank.names, self.labeler, storing)
+
+    @property
+    def needs_prompts(self) -> bool:
+        """Whether its scores are not kept, and what they are computed from does not exist."""
+        if self.config.store != "embeddings" or self.config.labeler is not None:
+            return False
+        return not storage.exists(self.layout.prompt_embeddings)
+
+    def _storing(self, texts: Any) -> Storing:
+        """Returns what is kept; if not the scores, writes the embeddings that make them."""
+        config, sha256 = self.config, ""
+        if config.store == "embeddings":
+            job = submit(_keep_prompts, self.layout, self.backbone.name, texts)
+            limit = config.resources.no_progress_seconds
+            sha256 = get(job, limit, "Writing the embeddings of prompts")
+        return Storing(config.store, config.stored_precision, sha256)
 
     def reduce(self) -> dict[str, Any]:
         """Writes final scores, labeler and metrics, from complete scores; returns the metrics."""
@@ -228,6 +249,10 @@ class Unit:
                 f"Some shards of {self.layout.root} were scored with other {what} than the current "
                 f"ones; restore the old {what}, or start over with --overwrite or --to NEW."
             )
+
+
+def _keep_prompts(unit: UnitLayout, name: str, texts: Mapping[str, TextEmbeddings]) -> str:
+    return keep_prompts(unit, texts[name].by_kind)
 
 
 def primary_of(config: Config, dataset: DatasetConfig) -> str:

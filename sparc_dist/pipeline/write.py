@@ -13,10 +13,11 @@ import pyarrow as pa
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.steps import errors_as_rows
-from sparc_dist.runs import Provenance, UnitLayout
+from sparc_dist.runs import Provenance, Storing, UnitLayout
 from sparc_dist.runs.labeler_file import FittedLabeler
 from sparc_dist.runs.labels import write_labelled
 from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
+from sparc_dist.runs.storing import ALL
 from sparc_dist.storage import retries
 
 FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
@@ -26,14 +27,15 @@ FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 class Target:
     """Where a unit's scores go, what they were made with, and the names of their columns.
 
-    labeler: makes final scores and labels of them at once. keeps_scores: whether they are written.
+    labeler: makes final scores and labels of them at once. storing: what is kept of them; None:
+    nothing.
     """
 
     unit: UnitLayout
     scoring: Provenance
     names: ClassNames
     labeler: FittedLabeler | None = None
-    keeps_scores: bool = True
+    storing: Storing | None = ALL
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class WriteShard:
         )
         scores = Scores(singleton, auxiliary, compound)
         kept = None
-        if target.keeps_scores:
-            kept = scores_table(ids, scores, embedding, target.names)
+        if target.storing is not None:
+            kept = scores_table(ids, scores, embedding, target.names, target.storing)
         marker = write_shard(target.unit, row["shard"], kept, row["errors"], target.scoring)
         if target.labeler is not None:
             marker = write_labelled(target.unit, marker, ids, target.labeler, scores)

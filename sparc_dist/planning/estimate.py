@@ -18,6 +18,8 @@ from sparc_dist.core import METHODS
 from sparc_dist.datasets import DatasetSize
 from sparc_dist.planning.capacity import GB, Capacity
 from sparc_dist.planning.plan import BackboneGroup
+from sparc_dist.runs import Storing
+from sparc_dist.runs.storing import ALL
 from sparc_dist.runs.tables import aligned
 
 FLOAT32 = 4  # bytes
@@ -43,12 +45,12 @@ class Speeds:
         return 1e3 * (self.gpu_tflops if backbone.precision == "fp32" else self.half_tflops)
 
 
-def stored_bytes(size: DatasetSize, cost: Cost) -> int:
+def stored_bytes(size: DatasetSize, cost: Cost, storing: Storing = ALL) -> int:
     """Returns the bytes of scores, embeddings and final scores of a unit, before compression."""
-    scores = size.prompts + cost.width
     # All methods, and what decisions need: SPARC's background scores, duo's before the rival.
     final = len(METHODS) * size.classes + size.background + size.columns
-    return FLOAT32 * size.images * (scores + final)
+    kept = storing.bytes_per_image(size.prompts, cost.width)
+    return size.images * (kept + FLOAT32 * final)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,11 @@ class GroupEstimate:
 
 
 def estimate(
-    group: BackboneGroup, size: DatasetSize, capacity: Capacity, speeds: Speeds
+    group: BackboneGroup,
+    size: DatasetSize,
+    capacity: Capacity,
+    speeds: Speeds,
+    storing: Storing = ALL,
 ) -> GroupEstimate:
     """Returns what a group takes on a data set of this size."""
     scorers = group.scorers
@@ -111,7 +117,7 @@ def estimate(
             cost.scoring_gflop(size.prompts),
             each / sum(seconds),
             devices / each,
-            stored_bytes(size, cost),
+            stored_bytes(size, cost, storing),
         )
         for (backbone, cost), each in zip(members, seconds, strict=True)
     ]

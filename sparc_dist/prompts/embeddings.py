@@ -20,3 +20,8 @@ class TextEmbeddings:
     singleton: Float32
     auxiliary: Float32
     compound: Float32
+
+    @property
+    def by_kind(self) -> tuple[Float32, Float32, Float32]:
+        """The embeddings of each kind of prompt."""
+        return self.singleton, self.auxiliary, self.compound

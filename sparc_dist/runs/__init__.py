@@ -19,7 +19,8 @@ from sparc_dist.runs.results import (
     UnitKey,
     error_limits,
 )
-from sparc_dist.runs.shards import DamagedScores, UnitShards
+from sparc_dist.runs.shards import UnitShards
+from sparc_dist.runs.storing import DamagedScores, Storing
 
 __all__ = [
     "NO_LABELS",
@@ -37,6 +38,7 @@ __all__ = [
     "Provenance",
     "Results",
     "RunLayout",
+    "Storing",
     "UnitKey",
     "UnitLayout",
     "UnitShards",

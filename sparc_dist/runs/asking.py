@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.core import Floats
 from sparc_dist.runs.answers_file import Question
+from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.finished_unit import FinishedUnit
-from sparc_dist.runs.shards import matrix
 
 Indices = NDArray[np.int64]
 

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
+from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.markers import Marker
 from sparc_dist.runs.record import is_scaled, read_record
-from sparc_dist.runs.shards import has_hash, matrix
+from sparc_dist.runs.shards import has_hash
 
 #: What decides an embedding besides the weights.
 DECISIVE = ("model", "precision", "image_size")
@@ -48,6 +49,11 @@ class EmbeddedRun:
             raise UserError(
                 f"The run at {layout.root} was labelled by a labeler and keeps no embeddings; use "
                 "the run that fitted it, or run without --embeddings-from."
+            )
+        if record["config"].get("store") == "scores":
+            raise UserError(
+                f"The run at {layout.root} has store: scores and keeps no embeddings; run without "
+                "--embeddings-from."
             )
         return cls(layout, record["config"], record["started"])
 

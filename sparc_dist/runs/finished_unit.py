@@ -18,6 +18,7 @@ from sparc_dist.config import BackboneConfig
 from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics, Fusion
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.runs import reduce_checkpoints
+from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
 from sparc_dist.runs.fusion_file import read_fusion, read_fusions
@@ -27,7 +28,7 @@ from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.record import is_scaled, read_record
 from sparc_dist.runs.results import UnitKey, existing_units
-from sparc_dist.runs.shards import ClassNames, UnitShards, matrix
+from sparc_dist.runs.shards import ClassNames, UnitShards
 
 #: A table that each shard has a part of.
 TableKind = Literal["scores", "errors", "final", "labels"]

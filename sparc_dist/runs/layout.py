@@ -46,7 +46,10 @@ class UnitLayout:
     root: str
 
     def scores(self, shard: int) -> str:
-        """Returns the URL of the scores: image_id, singleton, auxiliary, compound, embedding."""
+        """Returns the URL of the scores: image_id, singleton, auxiliary, compound, embedding.
+
+        ``store`` leaves out some of them.
+        """
         return join(self.root, "scores", f"{shard:05d}.parquet")
 
     def marker(self, shard: int) -> str:
@@ -106,7 +109,7 @@ class UnitLayout:
         groups = range(max(len(shard_groups(shards)), FEW_GROUPS))
         yield from (self.state(stage, group) for stage in STAGES for group in groups)
         yield from (self.texts, self.labeler, self.fusion, self.decisions)
-        yield self.gallery
+        yield from (self.gallery, self.prompt_embeddings)
 
     def state(self, stage: str, group: int) -> str:
         """Returns the URL of the state of a pass for a group of shards, used to resume."""
@@ -116,6 +119,11 @@ class UnitLayout:
     def texts(self) -> str:
         """The embeddings of its texts, kept for another start and for experiments."""
         return join(self.root, "texts.parquet")
+
+    @property
+    def prompt_embeddings(self) -> str:
+        """The embeddings of its prompts, where scores are not kept but computed from them."""
+        return join(self.root, "prompt-embeddings.parquet")
 
     @property
     def labeler(self) -> str:

@@ -46,6 +46,8 @@ ADDED: dict[str, tuple[Any, ...]] = {
     "local_scale": (100, 100.0),
     "pairs_per_class": ("auto", "all"),
     "primary": ("auto", "sparc"),
+    "store": ("both",),
+    "stored_precision": ("fp32",),
 }
 
 

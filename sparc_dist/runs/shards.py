@@ -15,16 +15,25 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.core import DECIDING, METHODS, FinalScores, Scores
 from sparc_dist.errors import UserError
+from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 from sparc_dist.runs.markers import Marker, Provenance
+from sparc_dist.runs.storing import (
+    ALL,
+    KINDS,
+    PROMPTS,
+    DamagedScores,
+    Storing,
+    read_prompts,
+    similarities,
+)
 
 ERRORS = pa.schema([("image_id", pa.string()), ("uri", pa.string()), ("error", pa.string())])
 
@@ -32,23 +41,6 @@ ERRORS = pa.schema([("image_id", pa.string()), ("uri", pa.string()), ("error", p
 def error_kind(reason: str) -> str:
     """Returns a reason without its numbers and quotations, so that similar errors count as one."""
     return re.sub(r"b?'[^']*'|\d[\d,.]*", "…", reason)[:120]
-
-
-class DamagedScores(UserError):
-    """Stored scores are missing or damaged; the images can be scored again."""
-
-
-def list_column(rows: NDArray[np.floating]) -> pa.ListArray:
-    """Returns a matrix (n, d) as a column of n lists of d float32."""
-    count, width = rows.shape
-    values = pa.array(np.ascontiguousarray(rows, dtype=np.float32).reshape(-1))
-    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), values)
-
-
-def matrix(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
-    """Returns a column made by ``list_column`` as a matrix (n, width)."""
-    values = np.asarray(column.combine_chunks().flatten(), dtype=np.float32)
-    return values.reshape(len(column), width)
 
 
 @dataclass(frozen=True)
@@ -65,17 +57,15 @@ class ClassNames:
 
 
 def scores_table(
-    ids: Sequence[str], scores: Scores, embedding: NDArray[np.float32], names: ClassNames
+    ids: Sequence[str],
+    scores: Scores,
+    embedding: NDArray[np.float32],
+    names: ClassNames,
+    storing: Storing = ALL,
 ) -> pa.Table:
-    """Returns a shard's scores and embeddings, one row per image."""
-    columns = {
-        "image_id": pa.array(ids, pa.string()),
-        "singleton": list_column(scores.singleton),
-        "auxiliary": list_column(scores.auxiliary),
-        "compound": list_column(scores.compound),
-        "embedding": list_column(embedding),
-    }
-    return pa.table(columns, metadata=names.metadata())
+    """Returns what is kept of a shard's scores and embeddings, one row per image."""
+    columns = {"image_id": pa.array(ids, pa.string()), **storing.columns(scores, embedding)}
+    return pa.table(columns, metadata=names.metadata() | storing.metadata())
 
 
 def write_shard(
@@ -118,22 +108,25 @@ class UnitShards:
 
     def scores(self, shard: int) -> tuple[pa.ChunkedArray, Scores]:
         """Returns a shard's image ids and scores."""
-        table = self._read_scores(shard, ["image_id", "singleton", "auxiliary", "compound"])
+        table = self._read_scores(shard, {"image_id", *KINDS})
         return table["image_id"], self._scores(table)
 
     def embedded(self, shard: int) -> tuple[pa.ChunkedArray, Scores, NDArray[np.float32]]:
         """Returns a shard's image ids, scores and embeddings (n, d); d is 0 without embeddings."""
-        table = self._read_scores(shard)
-        lengths = pc.list_value_length(table["embedding"])
-        width = lengths[0].as_py() if len(table) else 0
-        return table["image_id"], self._scores(table), matrix(table["embedding"], width)
+        table = self._read_scores(shard, {"image_id", *KINDS, "embedding"})
+        return table["image_id"], self._scores(table), _embedding(table)
 
     def _scores(self, table: pa.Table) -> Scores:
+        if KINDS[0] not in table.column_names:
+            prompts = read_prompts(self.unit, table.schema.metadata[PROMPTS.encode()].decode())
+            embedding = _embedding(table).reshape(len(table), prompts[0].shape[1])
+            return similarities(embedding, prompts)
         columns = self.classes + self.background
         widths = {"singleton": columns, "auxiliary": columns, "compound": self.compounds}
         return Scores(**{name: matrix(table[name], width) for name, width in widths.items()})
 
-    def _read_scores(self, shard: int, columns: list[str] | None = None) -> pa.Table:
+    def _read_scores(self, shard: int, columns: set[str]) -> pa.Table:
+        """Returns those of the columns that were kept; without scores, what they are made of."""
         marker = Marker.read(self.unit, shard)
         content = storage.read_if_exists(self.unit.scores(shard))
         if marker is None or not has_hash(content, marker.sha256["scores"]):
@@ -141,7 +134,10 @@ class UnitShards:
                 f"{self.unit.scores(shard)} is missing or damaged; start the run again to score "
                 "its images again."
             )
-        return pq.read_table(io.BytesIO(content or b""), columns=columns)
+        file = pq.ParquetFile(io.BytesIO(content or b""))
+        kept = file.schema_arrow.names
+        wanted = columns if KINDS[0] in kept else {"image_id", "embedding"}
+        return file.read([name for name in kept if name in wanted])
 
     def has_scores(self, shard: int) -> bool:
         """Whether a shard's scores were kept."""
@@ -199,6 +195,13 @@ class UnitShards:
         for row, image_id in zip(present, ids, strict=True):
             row[labels[image_id] or []] = True
         return labelled, present
+
+
+def _embedding(table: pa.Table) -> NDArray[np.float32]:
+    """Returns the embeddings (n, d) of a shard; d is 0 if there is none."""
+    if "embedding" not in table.column_names or not len(table):
+        return np.empty((len(table), 0), np.float32)
+    return matrix(table["embedding"], len(table["embedding"][0]))
 
 
 def has_hash(content: bytes | None, sha256: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError
-from sparc_dist.runs.shards import list_column, matrix
+from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.storage import StorageError
 
 

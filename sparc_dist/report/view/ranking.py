@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.markers import READERS
-from sparc_dist.runs.shards import matrix
 
 #: What is known of n images: score, decided, probability, present; each (n,).
 Columns = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]

@@ -1,0 +1,79 @@
+"""The section of a backbone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from sparc_dist.config.presets import OPENAI, SIMULATED, TINY
+from sparc_dist.config.section import Name, Section, Url
+
+#: What prompts are compared with: the image's embedding, those of its patches, or both.
+Features = Literal["global", "local", "both"]
+#: The factor that similarities of patches have in their softmax.
+LOCAL_SCALE = 100.0
+
+
+def is_file_name(weights: str) -> bool:
+    """Whether ``weights`` names a checkpoint file rather than an open_clip tag."""
+    return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
+
+
+class BackboneConfig(Section):
+    """A CLIP-type model.
+
+    name: the name of the backbone and of its folders in the run.
+    model: an open_clip model name, ``sparc-tiny`` (bundled with this package) or ``simulated``
+    (only for ``sparc-dist simulate``).
+    weights: an open_clip tag such as ``openai``, or the path or URL of a checkpoint; each node
+    downloads a URL once.
+    sha256: the SHA-256 hash of the checkpoint, which is checked before use.
+    precision: the precision of the image tower; ``auto`` is float32 on CPUs and, as in OpenAI's own
+    code, fp16 on GPUs. Scores are always stored as float32.
+    image_size: the side of the square input, in pixels; the model's own by default.
+    features: what prompts are compared with: the image's embedding (``global``, as in the paper),
+    the embeddings of its patches (``local``), or ``both``, the mean of the two similarities.
+    local_scale: how much a prompt prefers the patches that are most similar to it.
+    """
+
+    name: Name
+    model: str
+    weights: Url | None = None
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    image_size: int | None = Field(None, ge=16, le=4096)
+    features: Features = "global"
+    local_scale: float = Field(LOCAL_SCALE, ge=0, le=10_000)
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> BackboneConfig:
+        builtin = self.model in (TINY, SIMULATED)
+        if builtin and self.weights is not None:
+            raise ValueError(f"model: {self.model} takes no weights; remove `weights`")
+        if builtin and self.image_size is not None:
+            raise ValueError(f"model: {self.model} has one input size; remove `image_size`")
+        if not builtin and self.weights is None:
+            raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
+        if self.sha256 and not is_file_name(self.weights or ""):
+            raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
+        right = f"{self.model}-quickgelu"
+        if (self.weights or "").lower() == "openai" and right in dict(OPENAI.values()):
+            raise ValueError(
+                f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_features(self) -> BackboneConfig:
+        if self.features == "global" and self.local_scale != LOCAL_SCALE:
+            raise ValueError("`local_scale` needs features: local or both; set one or remove it")
+        if self.features != "global" and self.model == SIMULATED:
+            raise ValueError(f"model: {SIMULATED} has no images; remove `features`")
+        return self
+
+    def sized(self, resnet_size: int | None) -> BackboneConfig:
+        """Returns the backbone with the input size that a data set sets for ResNets."""
+        if self.image_size is not None or not self.model.startswith("RN"):
+            return self
+        return self.model_copy(update={"image_size": resnet_size})
