@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -81,6 +84,7 @@ class OnRay:
         _configure_data(limit)
         for rows in segments:
             yield from self._score_segment(rows, steps)
+            _return_memory()
 
     def _score_segment(self, rows: list[Row], steps: ShardSteps) -> Iterator[Mapping[str, Any]]:
         """Runs the steps as a Ray data set: decode on CPU tasks, encode and score on actors."""
@@ -169,6 +173,19 @@ def _configure_data(limit: float) -> None:
     context.target_max_block_size = None
     # What Ray Data logs as an error it also raises, and we report that.
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+
+
+def _return_memory() -> None:
+    """Gives the memory of an ended data set back to the system.
+
+    It is in cycles, and the C library keeps what is freed between things still in use: without
+    this, every segment adds some megabytes to the driver.
+    """
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only the GNU library has it
+        if trim is not None:
+            trim(0)
 
 
 def _stalled(what: str, limit: float) -> UserError:
