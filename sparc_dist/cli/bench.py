@@ -15,6 +15,7 @@ BENCHMARKS = {
     "map": "map_phase",
     "features": "features",
     "accelerator": "accelerator",
+    "store": "store",
     "units": "units",
     "growth": "growth",
     "serve": "serve",
@@ -34,6 +35,7 @@ those named:
   features  local features beside global ones: time and memory of ViT-B/32 at 3,200 prompts
   accelerator  how busy a scorer keeps a simulated device of a fixed speed, pixels prepared
             beforehand: with one and with two shards at a time
+  store     bytes, time and rounding of each choice of what a run keeps, beside the default
   units     nine small units together, beside one after the other
   growth    a run beside one with four times the images: time per image, and the driver's memory
   serve     the service under load, with a replica killed, beside bare loops of the bundled model

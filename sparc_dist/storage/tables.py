@@ -60,13 +60,17 @@ def row_groups(url: str, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 def row_group_sizes(url: str) -> list[int]:
     """Returns the number of rows of each row group."""
-    footer = _footer(url, _version(url))
+    footer = _read_footer(url)  # not kept: a list of many parts would fill the memory
     return [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2)
 def _footer(url: str, version: str) -> pq.FileMetaData:
-    """Returns a file's metadata, read once per process: it grows with the row groups."""
+    """Returns a file's metadata, kept for the next row group: some megabytes if it has many."""
+    return _read_footer(url)
+
+
+def _read_footer(url: str) -> pq.FileMetaData:
     with open_file(url) as file:
         return pq.ParquetFile(file).metadata
 

@@ -124,6 +124,21 @@ def test_units_write_the_same_bytes_both_ways(bench: Bench, cluster: str) -> Non
     assert figures["different files of final scores, of 4"] == 0
 
 
+def test_store_compares_every_choice_with_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "store", "--quick"]) == 0
+    title, _, *lines = capsys.readouterr().out.strip().splitlines()
+    assert "300 images × (8 + 8 + 30) scores and 16" in title
+    rows = {(cells[0], cells[1]): cells[2:] for cells in map(str.split, lines)}
+    assert len(rows) == 6
+    sizes = {choice: int(cells[0].replace(",", "")) for choice, cells in rows.items()}
+    for store in ("both", "scores", "embeddings"):
+        assert sizes[store, "fp16"] < sizes[store, "fp32"] <= sizes["both", "fp32"]
+    moved = {choice: float(cells[-1]) for choice, cells in rows.items()}
+    assert moved["both", "fp32"] == moved["scores", "fp32"] == 0
+    assert 0 < moved["scores", "fp16"] < 0.1
+    assert moved["embeddings", "fp32"] < 1e-4
+
+
 def test_growth_compares_a_run_with_a_larger_one(bench: Bench, cluster: str) -> None:
     title, figures = bench("growth")
     assert "16 images, compared with 4 times as many" in title

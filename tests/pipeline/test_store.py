@@ -26,7 +26,7 @@ KEPT = {
     "scores": ["image_id", "singleton", "auxiliary", "compound"],
     "embeddings": ["image_id", "embedding"],
 }
-EMBEDDINGS = {"store": "embeddings"}
+EMBEDDINGS: dict[str, Any] = {"store": "embeddings"}
 
 
 @pytest.fixture(scope="module")
