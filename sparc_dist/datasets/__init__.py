@@ -13,6 +13,7 @@ from sparc_dist.datasets.images import (
     SCHEMA,
     chunks,
     images_table,
+    list_images,
     write_images,
     write_shards,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "dataset_bank",
     "image_changes",
     "images_table",
+    "list_images",
     "open_source",
     "size_of",
     "write_images",

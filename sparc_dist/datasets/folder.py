@@ -34,9 +34,24 @@ class Folder:
         self._skipped: Counter[str] = Counter()
 
     def images(self) -> Iterator[pa.Table]:
-        """Yields the images, with the names of one folder in memory at a time."""
+        """Yields the images; holds a page of names of each folder that it is in."""
         self._skipped.clear()
-        folders, found = zip(*map(self._place, self._urls), strict=True)
+        yield from self._tables([self._place(url) for url in self._urls])
+
+    def images_after(self, uri: str) -> Iterator[pa.Table] | None:
+        """Yields those behind an image, of a folder; other places are listed from the start."""
+        (url, *others) = self._urls
+        if others or is_web(url) or not uri.startswith(f"{url}/") or not storage.is_folder(url):
+            return None
+        after = uri.removeprefix(f"{url}/")
+        files = storage.files_below(url, self._choose, after)
+        return self._tables([(url, filter(self._is_image, files))], resumed=True)
+
+    def _tables(
+        self, places: Sequence[tuple[str, Iterator[str]]], resumed: bool = False
+    ) -> Iterator[pa.Table]:
+        """Yields the images of folders, each with the URIs in it."""
+        folders, found = zip(*places, strict=True)
         common = _common_folder(folders)
         count = not_utf8 = 0
         for uris in chunks(chain.from_iterable(found)):
@@ -45,12 +60,13 @@ class Folder:
             ids = [without_secrets(uri).removeprefix(common).lstrip("/") for uri in uris]
             yield images_table(ids, uris, [None] * len(uris))
         skipped = self._skipped_kinds()
-        if not count:
-            places = ", ".join(self._urls[:3])
+        if not count and not resumed:
+            named = ", ".join(self._urls[:3])
             also = f" (skipped: {skipped})" if skipped else ""
-            raise UserError(f"{places} contains no images{also}; check the path.")
+            raise UserError(f"{named} contains no images{also}; check the path.")
         if skipped:
-            self.notes.append(f"Skipped: {skipped}.")
+            since = " since the listing was resumed" if resumed else ""
+            self.notes.append(f"Skipped{since}: {skipped}.")
         if not_utf8:
             self.notes.append(
                 f"{not_utf8} file names are not UTF-8; rename the files to score them."

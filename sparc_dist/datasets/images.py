@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain, count, islice, repeat
 from pathlib import Path
 from typing import TypeVar
@@ -12,9 +14,10 @@ import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.datasets.duplicates import SeenIds
+from sparc_dist.datasets.kind import Resumable, Source
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.image_list import image_shards
+from sparc_dist.runs.image_list import MISSING, image_shards
 from sparc_dist.runs.layout import SEGMENT
 
 SCHEMA = pa.schema(
@@ -28,6 +31,45 @@ BATCH_ROWS = 4096
 FIRST_ROWS = 64  # in the first batch, so that a look at a data set is quick
 
 T = TypeVar("T")
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """How far a list has been written: its parts, their images, and the URI of the last one.
+
+    made_from: identifies what is listed. Only lists of several parts have a file of it.
+    """
+
+    made_from: str
+    parts: int = 0
+    images: int = 0
+    uri: str = ""
+
+    def is_stored(self, layout: DatasetLayout) -> bool:
+        """Whether there are parts, and all of them are as they were written."""
+        urls = [layout.images_part(part) for part in range(self.parts)]
+        try:
+            images = sum(sum(storage.row_group_sizes(url)) for url in urls)
+        except (*MISSING, pa.ArrowException):
+            return False
+        return bool(urls) and images == self.images
+
+    def write(self, layout: DatasetLayout) -> None:
+        """Stores it."""
+        storage.write_json(layout.listing, asdict(self))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is called while parts are written.
+
+    check: with the file of the last part, before that is stored. stored: after each other part,
+    with the number of parts and of images so far, and the last shard.
+    """
+
+    check: Callable[[Path], None] = lambda path: None
+    stored: Callable[[int, int, pa.Table], None] = lambda parts, images, last: None
 
 
 def images_table(
@@ -39,23 +81,44 @@ def images_table(
     return pa.table([pa.array(values, field.type) for values, field in columns], schema=SCHEMA)
 
 
-def write_images(
-    batches: Iterable[pa.Table], layout: DatasetLayout, shard_size: int
-) -> dict[str, int]:
+def write_images(batches: Iterable[pa.Table], layout: DatasetLayout, shard_size: int) -> Counts:
     """Writes the list of images, shards of equal size; returns its counts."""
     return write_shards(in_shards(batches, repeat(shard_size)), layout)
 
 
-def write_shards(shards: Iterable[pa.Table], layout: DatasetLayout) -> dict[str, int]:
+def list_images(source: Source, layout: DatasetLayout, shard_size: int, made_from: str) -> Counts:
+    """Writes the list of a source's images; returns its counts.
+
+    made_from: identifies the source. A list that an earlier start began from the same source and
+    shards is resumed behind its last part, if the source can begin there.
+    """
+    stored = storage.read_json_if_exists(layout.listing)
+    begun = Begun(f"{made_from} in shards of {shard_size}")
+    batches = None
+    if stored and stored["made_from"] == begun.made_from and isinstance(source, Resumable):
+        begun = Begun(**stored)
+        batches = source.images_after(begun.uri) if begun.is_stored(layout) else None
+    if batches is None:
+        begun, batches = Begun(begun.made_from), source.images()
+    if stored:
+        begun.write(layout)  # what is stored may describe a list that is now replaced
+    return write_shards(in_shards(batches, repeat(shard_size)), layout, begun)
+
+
+def write_shards(
+    shards: Iterable[pa.Table], layout: DatasetLayout, begun: Begun | None = None
+) -> Counts:
     """Writes the list of images with one row group per table; returns its counts.
 
-    Raises UserError, before the last part is stored, if an id is duplicate or there are no images.
-    Holds one shard of rows, and of the ids what SeenIds holds.
+    begun: the parts that are stored already. Raises UserError, before the last part is stored, if
+    an id is duplicate or there are no images. Holds one shard of rows, and of the ids what SeenIds
+    holds.
     """
     counts = {"images": 0, "labelled": 0, "shards": 0}
+    first = begun.parts if begun else 0
     with SeenIds() as seen:
 
-        def counted() -> Iterator[pa.Table]:
+        def counted(shards: Iterable[pa.Table]) -> Iterator[pa.Table]:
             for shard in shards:
                 seen.add(shard["image_id"].to_pylist())
                 counts["images"] += len(shard)
@@ -63,12 +126,19 @@ def write_shards(shards: Iterable[pa.Table], layout: DatasetLayout) -> dict[str,
                 counts["shards"] += 1
                 yield shard
 
+        def stored(parts: int, images: int, last: pa.Table) -> None:
+            if begun:
+                so_far = (begun.parts + parts, begun.images + images, last["uri"][-1].as_py())
+                Begun(begun.made_from, *so_far).write(layout)
+
         def check(path: Path) -> None:
             if not counts["images"]:
                 raise UserError("The data set contains no images; check the path.")
             seen.check(_ids_of_parts(layout, counts["shards"], path))
 
-        write_parts(counted(), layout, SEGMENT, check)
+        known = (storage.row_groups(layout.images_part(i), SCHEMA.names) for i in range(first))
+        deque(counted(chain.from_iterable(known)), maxlen=0)
+        write_parts(counted(shards), layout, SEGMENT, Watched(check, stored), first)
     return counts
 
 
@@ -76,26 +146,28 @@ def write_parts(
     shards: Iterable[pa.Table],
     layout: DatasetLayout,
     size: int | None = SEGMENT,
-    check: Callable[[Path], None] = lambda path: None,
+    watched: Watched | None = None,
+    first: int = 0,
 ) -> None:
-    """Writes shards as parts of ``size`` row groups, or all as one part if it is None.
-
-    check: called with the file of the last part before that is stored.
-    """
+    """Writes shards as parts of ``size`` row groups, or all as one part if it is None."""
+    watched = watched or Watched()
     left = iter(shards)
     ahead = next(left, None)
-    for part in count():
+    images = 0
+    for part in count(first):
         groups = 0
         with storage.atomic_file(layout.images_part(part)) as path:
             with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
                 for shard in islice(chain([ahead] if ahead is not None else (), left), size):
                     writer.write_table(shard.cast(SCHEMA), row_group_size=max(len(shard), 1))
                     groups += 1
+                    images += len(shard)
             ahead = next(left, None)
             if ahead is None:
-                check(path)
+                watched.check(path)
         if ahead is None:
             break
+        watched.stored(part + 1 - first, images, shard)
     # A part of an interrupted start, which listed more images, would seem to follow this one.
     if groups == SEGMENT:
         storage.delete(layout.images_part(part + 1))

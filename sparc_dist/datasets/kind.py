@@ -21,6 +21,15 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class Resumable(Protocol):
+    """A source that need not begin at its first image."""
+
+    def images_after(self, uri: str) -> Iterator[pa.Table] | None:
+        """Yields the images behind one; None if this source has to begin at the first."""
+        ...
+
+
+@runtime_checkable
 class Labelled(Protocol):
     """A source with the labels of training images, which are not scored."""
 

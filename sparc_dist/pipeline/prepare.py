@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from sparc_dist.datasets import (
     bank_facts,
     class_names,
     dataset_bank,
+    list_images,
     open_source,
-    write_images,
     write_shards,
 )
 from sparc_dist.errors import UserError
@@ -25,7 +27,7 @@ from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout, EmbeddedDataset
-from sparc_dist.runs.image_list import images_sha256, shard_sizes, written_parts
+from sparc_dist.runs.image_list import images_sha256, shard_sizes
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.marker_tables import begin_new
 
@@ -94,9 +96,10 @@ def _prepare(
         else:
             bank, notes = _labeler_bank(config.labeler, dataset), []
     listed = submit(_write_images, dataset, layout, embeddings or config.shard_size)
-    # A list of many million names takes hours, and is fine as long as its parts appear.
     what = f"Listing the images of {dataset.name}"
-    counts, found = get(listed, limit, what, lambda: written_parts(layout))
+    with repeated(lambda: _say_listed(what, layout), every=5):
+        # A list of many million names takes hours, and is fine as long as its parts appear.
+        counts, found = get(listed, limit, what, lambda: storage.read_if_exists(layout.listing))
     storage.write_table(layout.prompts, bank.to_table())
     facts = {
         **counts,
@@ -108,6 +111,12 @@ def _prepare(
         begin_new(layout.unit(backbone.name), facts["shards"])
     storage.write_json(layout.marker, facts)
     return facts
+
+
+def _say_listed(what: str, layout: DatasetLayout) -> None:
+    begun = storage.read_json_if_exists(layout.listing)
+    sofar = f" {begun['images']:,} so far" if begun else ""
+    print(f"{what[0].lower()}{what[1:]} …{sofar}", file=sys.stderr, flush=True)
 
 
 def _bank(
@@ -146,7 +155,9 @@ def _write_images(
 ) -> tuple[dict[str, Any], list[str]]:
     if isinstance(shards, int):
         source = open_source(dataset, class_names(dataset))
-        counts, notes = write_images(source.images(), layout, shards), source.notes
+        named = f"{dataset.kind} {json.dumps(dataset.images)}"
+        made_from = hashlib.sha256(named.encode()).hexdigest()
+        counts, notes = list_images(source, layout, shards, made_from), source.notes
     else:
         reused = ReusedImages(dataset, shards)
         counts, notes = write_shards(reused.shards(), layout), reused.notes

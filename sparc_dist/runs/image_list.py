@@ -41,17 +41,6 @@ def shard_sizes(layout: DatasetLayout) -> list[int]:
     return [size for _, sizes in _parts(layout) for size in sizes]
 
 
-def written_parts(layout: DatasetLayout) -> list[str]:
-    """Returns what the store says of each part that exists, also of a list that is not finished.
-
-    It differs when a part is written again, as after a start that was interrupted.
-    """
-    try:
-        return [storage.description(url) for url, _ in _parts(layout)]
-    except MISSING:
-        return []
-
-
 def is_one_file(layout: DatasetLayout) -> bool:
     """Whether a version without parts has written more shards to images.parquet than a part has."""
     return len(storage.row_group_sizes(layout.images)) > SEGMENT

@@ -171,6 +171,11 @@ class DatasetLayout:
         yield from (self.images_part(part) for part in range(max(-(-shards // SEGMENT), 1)))
 
     @property
+    def listing(self) -> str:
+        """How far a list of several parts has been written, used to resume."""
+        return join(self.root, "images", "listing.json")
+
+    @property
     def prompts(self) -> str:
         """The table of prompt_id, text, kind, class_ids, origin."""
         return join(self.root, "prompts.parquet")

@@ -261,7 +261,8 @@ def _has_scores(layout: RunLayout, record: Record) -> bool:
 def names_of_run(folder: str, names: Sequence[str]) -> set[str]:
     """Returns which of the names in a folder belong to a run that is stored there."""
     layout = RunLayout(folder)
-    record = _read(layout) if "run.json" in names else None
+    # If these fill a page, run.json may be on another one.
+    record = _read(layout) if "run.json" in names or len(names) >= storage.PAGE else None
     if record is None:
         return set()
     own = [layout.run, layout.labels_csv, layout.report, storage.parent(layout.experiments_index)]
@@ -287,7 +288,7 @@ def discard(layout: RunLayout, record: Record) -> None:
                 [unit.metrics for unit in units],
                 markers,
                 [url for unit in units for url in unit.files(shards)],
-                [*data.image_files(shards), data.prompts],
+                [*data.image_files(shards), data.listing, data.prompts],
                 [data.marker],
             ):
                 list(workers.map(storage.delete, urls))

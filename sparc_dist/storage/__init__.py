@@ -8,9 +8,7 @@ from sparc_dist.storage.files import (
     atomic_file,
     check_access,
     delete,
-    description,
     exists,
-    files_below,
     is_folder,
     matches,
     open_file,
@@ -33,6 +31,7 @@ from sparc_dist.storage.filesystems import (
     retries,
     with_retries,
 )
+from sparc_dist.storage.listing import PAGE, files_below
 from sparc_dist.storage.tables import (
     read_row_group,
     read_table,
@@ -53,6 +52,7 @@ from sparc_dist.storage.urls import (
 
 __all__ = [
     "FORWARDED",
+    "PAGE",
     "BadUrl",
     "NoBucket",
     "Refused",
@@ -62,7 +62,6 @@ __all__ = [
     "byte_range",
     "check_access",
     "delete",
-    "description",
     "exists",
     "files_below",
     "is_chain",

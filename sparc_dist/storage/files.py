@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
-from sparc_dist.storage.urls import is_chain, is_web, join, split_byte_range
+from sparc_dist.storage.urls import is_web, join, split_byte_range
 
 READ_AHEAD = 2**20
 
@@ -48,36 +48,6 @@ def matches(pattern: str) -> list[str]:
     found = with_retries(pattern, "listing", lambda fs, path: fs.glob(path, detail=True))
     protocol = pattern.removesuffix(path)
     return [protocol + name for name, entry in sorted(found.items()) if entry["type"] == "file"]
-
-
-#: Given a folder and the names in it, returns those to visit.
-Choice = Callable[[str, list[str]], Iterable[str]]
-
-
-def files_below(url: str, choose: Choice | None = None) -> Iterator[str]:
-    """Yields the URLs of the files below a folder, by name; holds one folder's names at a time.
-
-    choose: which files and folders to visit; by default all.
-    """
-    if is_chain(url):
-        raise UserError(f"{url} is a chain of file systems; use a plain URL or folder.")
-    fs, path = resolve(url)
-    entries = with_retries(url, "listing", lambda fs, path: fs.ls(path, detail=True))
-    start = len(path.rstrip("/")) + 1
-    named = {entry["name"].rstrip("/")[start:]: entry for entry in entries}
-    named.pop("", None)  # S3 also lists the folder itself
-    chosen = named.keys() if choose is None else {*choose(url, sorted(named))}
-    for name in sorted(chosen):
-        # Keeps the user's spelling of the URL: a file system may have other names for itself.
-        entry, below = named[name], join(url, name)
-        if entry.get("islink") and fs.isdir(entry["name"]):
-            # A link to a parent folder would recurse for ever.
-            if not os.path.realpath(path).startswith(os.path.realpath(below)):
-                yield from files_below(below, choose)
-        elif entry["type"] == "directory":
-            yield from files_below(below, choose)
-        else:
-            yield below
 
 
 def read_bytes(url: str) -> bytes:
@@ -227,12 +197,6 @@ def delete(url: str) -> None:
     """Deletes a file if it exists."""
     with suppress(FileNotFoundError):
         with_retries(url, "deleting", lambda fs, path: fs.rm_file(path))
-
-
-def description(url: str) -> str:
-    """Returns what the store says of a file: its size, and when or as what it was written."""
-    found = with_retries(url, "reading", lambda fs, path: fs.info(path))
-    return repr(sorted((key, str(value)) for key, value in found.items()))
 
 
 def check_access(root: str) -> None:

@@ -16,10 +16,12 @@ from sparc_dist.datasets import (
     growth,
     images,
     images_table,
+    list_images,
     open_source,
     write_images,
 )
 from sparc_dist.datasets.duplicates import SeenIds
+from sparc_dist.datasets.folder import Folder
 from sparc_dist.datasets.growth import Growth, grow
 from sparc_dist.datasets.images import stored_shards, write_parts
 from sparc_dist.errors import UserError
@@ -126,3 +128,82 @@ def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path, one_file: bo
     facts = storage.read_json(data.marker)
     assert (facts["images"], facts["shards"]) == (22, 12)
     assert facts["images_sha256"] == images_sha256(data, 12)
+
+
+class Interrupted(Exception):
+    """Stops a listing."""
+
+
+class Counting:
+    """A folder of the images IDS whose listing can be interrupted after some of them."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids = ids
+        self.listed: list[str] = []
+        self.notes: list[str] = []
+
+    def images(self) -> Iterator[pa.Table]:
+        return self._tables(self.ids)
+
+    def images_after(self, uri: str) -> Iterator[pa.Table]:
+        return self._tables([name for name in self.ids if name > uri])
+
+    def _tables(self, ids: list[str]) -> Iterator[pa.Table]:
+        for name in ids:
+            if name == "stop":
+                raise Interrupted
+            self.listed.append(name)
+            yield images_table([name], [name], [None])
+
+
+@pytest.mark.parametrize("left", range(0, 23, 2))
+def test_an_interrupted_list_is_resumed_behind_its_last_part(
+    data: DatasetLayout, tmp_path: Path, left: int
+) -> None:
+    whole = DatasetLayout(str(tmp_path / "whole"))
+    counts = write_images(listed(IDS), whole, 2)
+    with pytest.raises(Interrupted):
+        list_images(Counting([*IDS[:left], "stop"]), data, 2, "photos")
+    source = Counting(IDS)
+    assert list_images(source, data, 2, "photos") == counts
+    assert images_sha256(data, 12) == images_sha256(whole, 12)
+    # A part has three shards of two, and is stored once the shard behind it has been read.
+    parts = max(left - 2, 0) // 6
+    assert source.listed == IDS[6 * parts :]
+
+
+@pytest.mark.parametrize("what", ["other source", "other shards", "lost part", "damaged part"])
+def test_a_list_of_something_else_is_not_resumed(
+    data: DatasetLayout, tmp_path: Path, what: str
+) -> None:
+    with pytest.raises(Interrupted):
+        list_images(Counting([*IDS[:20], "stop"]), data, 2, "photos")
+    if what == "lost part":
+        Path(data.images_part(1)).unlink()
+    elif what == "damaged part":
+        Path(data.images_part(1)).write_bytes(b"damaged")
+    made_from = "others" if what == "other source" else "photos"
+    size = 3 if what == "other shards" else 2
+    source = Counting(IDS)
+    with pytest.raises(Interrupted):  # once more, now from the start
+        list_images(Counting([*IDS[:9], "stop"]), data, size, made_from)
+    list_images(source, data, size, made_from)
+    assert ids_of(data) == IDS
+    assert shard_sizes(data) == [size] * (23 // size) + [23 % size]
+
+
+def test_a_folder_is_resumed(data: DatasetLayout, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    names = [*IDS[:9], "09.jpg.txt", "sub/10.jpg", "sub/11.jpg", "sub.jpg", "zz.jpg"]
+    for name in names:
+        storage.write_bytes(str(photos / name), b"a photo")
+    found = sorted(name for name in names if name.endswith(".jpg"))
+    folder = Folder(str(photos))
+    for last, name in enumerate(found):
+        rest = folder.images_after(str(photos / name))
+        assert rest is not None
+        ids = [each for table in rest for each in table["image_id"].to_pylist()]
+        assert ids == found[last + 1 :]
+    assert folder.notes[0] == "Skipped since the listing was resumed: 1 .txt."
+    assert Folder([str(photos), str(tmp_path)]).images_after(str(photos / "00.jpg")) is None
+    assert Folder(str(photos / "*.jpg")).images_after(str(photos / "00.jpg")) is None

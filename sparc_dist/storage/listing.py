@@ -1,0 +1,155 @@
+"""Listing folders of any size: in the order of paths, page by page, folders ahead in parallel.
+
+A page of an object store has a thousand names; other file systems return a folder as one page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from sparc_dist.errors import UserError
+from sparc_dist.storage.filesystems import with_retries
+from sparc_dist.storage.urls import is_chain, join
+
+#: The names of a page of an object store. A folder with fewer is one page.
+PAGE = 1000
+#: The number of folders whose first pages are fetched ahead.
+AHEAD = 16
+
+#: Given a folder and the names of a page of it, returns those to visit.
+Choice = Callable[[str, list[str]], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some names of a folder in their order, those of folders with a slash at their end.
+
+    token: what the store wants to hear for the next page; None after the last one.
+    """
+
+    names: list[str]
+    token: str | None = None
+
+
+def files_below(url: str, choose: Choice | None = None, after: str = "") -> Iterator[str]:
+    """Yields the URLs of the files below a folder, in the order of their paths.
+
+    choose: which files and folders to visit; by default all. after: a path below the folder; only
+    files behind it are listed.
+    """
+    if is_chain(url):
+        raise UserError(f"{url} is a chain of file systems; use a plain URL or folder.")
+    pool = ThreadPoolExecutor(AHEAD)
+    try:
+        walk = _Walk(pool, choose)
+        yield from walk.below(url, _page(url, after), after)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Visits folders; their first pages come from a pool of threads."""
+
+    pool: ThreadPoolExecutor
+    choose: Choice | None
+
+    def below(self, url: str, page: Page | None, after: str) -> Iterator[str]:
+        """Yields the files behind ``after``, a path below the folder. page: its first one."""
+        while page is not None:
+            for name, future in self._fetched(url, self._chosen(url, page.names, after), after):
+                # Keeps the user's spelling of the URL: a file system may have other names.
+                below = join(url, name)
+                if future is None:
+                    yield below
+                else:
+                    yield from self.below(below.rstrip("/"), future.result(), _rest(after, name))
+            page = _page(url, after, page.token) if page.token else None
+
+    def _chosen(self, url: str, names: list[str], after: str) -> list[str]:
+        behind = [name for name in names if name > after or _rest(after, name)]
+        if self.choose is None:
+            return behind
+        chosen = {*self.choose(url, [name.rstrip("/") for name in names])}
+        return [name for name in behind if name.rstrip("/") in chosen]
+
+    def _fetched(
+        self, url: str, names: list[str], after: str
+    ) -> Iterator[tuple[str, Future[Page] | None]]:
+        """Yields each name, with the first page of a folder; fetches those of the next ones."""
+        waiting: deque[tuple[str, Future[Page] | None]] = deque()
+        fetching = 0
+        for name in names:
+            future = None
+            if name.endswith("/"):
+                future = self.pool.submit(_page, join(url, name).rstrip("/"), _rest(after, name))
+                fetching += 1
+            waiting.append((name, future))
+            while fetching > AHEAD or (waiting and waiting[0][1] is None):
+                fetching -= waiting[0][1] is not None
+                yield waiting.popleft()
+        yield from waiting
+
+
+def _rest(after: str, folder: str) -> str:
+    """Returns the part of a path that is below a folder, whose name ends in a slash."""
+    return after.removeprefix(folder) if folder[-1] == "/" and after.startswith(folder) else ""
+
+
+def _page(url: str, after: str, token: str | None = None) -> Page:
+    """Returns a page of a folder, of an object store only with names behind a path."""
+
+    def fetch(fs: Any, path: str) -> Page:
+        if isinstance(fs, LocalFileSystem):
+            return Page(_local_names(path))
+        if hasattr(fs, "call_s3"):
+            return _s3_page(fs, path, after, token)
+        return Page(_names(fs, path))
+
+    return with_retries(url, "listing", fetch)
+
+
+def _local_names(path: str) -> list[str]:
+    # fsspec's own listing takes a kilobyte per file.
+    with os.scandir(path) as entries:
+        return sorted(
+            f"{entry.name}/" if entry.is_dir() else entry.name
+            for entry in entries
+            if not _is_loop(path, entry)
+        )
+
+
+def _is_loop(path: str, entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a link to a folder above it, which would be visited for ever."""
+    if not entry.is_symlink():
+        return False
+    folder, target = (os.path.join(os.path.realpath(each), "") for each in (path, entry.path))
+    return folder.startswith(target)
+
+
+def _s3_page(fs: Any, path: str, after: str, token: str | None) -> Page:
+    bucket, key, _ = fs.split_path(path.rstrip("/") + "/")
+    # A folder before its files: what follows "a" includes "a/".
+    begin: dict[str, str] = {"ContinuationToken": token} if token else {}
+    if after and not token:
+        begin = {"StartAfter": key + after.partition("/")[0]}
+    found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, Delimiter="/", **begin)
+    keys = [entry["Key"] for entry in found.get("Contents", ())]
+    keys += [entry["Prefix"] for entry in found.get("CommonPrefixes", ())]
+    # S3 also lists the folder itself, if something has created it, and folders without a name.
+    names = sorted(name for each in keys if (name := each.removeprefix(key)).rstrip("/"))
+    return Page(names, found.get("NextContinuationToken"))
+
+
+def _names(fs: Any, path: str) -> list[str]:
+    start = len(path.rstrip("/")) + 1
+    entries = fs.ls(path, detail=True)
+    named = [(entry["name"].rstrip("/")[start:], entry["type"]) for entry in entries]
+    return sorted(f"{name}/" if kind == "directory" else name for name, kind in named if name)

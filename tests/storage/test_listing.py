@@ -1,0 +1,111 @@
+"""Listing: the order of paths, any place to begin, pages of an object store, folders ahead."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparc_dist import storage
+from sparc_dist.storage import listing
+
+#: "." sorts before "/", so that a file may come between a folder's name and its files.
+NAMES = st.text("ab.é", min_size=1, max_size=3).filter(lambda name: name.strip("."))
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+
+
+def tree(paths: set[str]) -> list[str]:
+    """Returns the paths in order, without those that are folders of others."""
+    folders = {path[:i] for path in paths for i, letter in enumerate(path) if letter == "/"}
+    return sorted(paths - folders)
+
+
+@given(st.sets(PATHS, min_size=1, max_size=12), PATHS)
+def test_files_come_in_the_order_of_paths_from_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, paths: set[str], after: str
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    for path in tree(paths):
+        storage.write_bytes(str(folder / path), b"x")
+    for start in ("", after, *paths):
+        found = [
+            os.path.relpath(url, folder) for url in listing.files_below(str(folder), None, start)
+        ]
+        assert found == [path for path in tree(paths) if path > start]
+
+
+@pytest.fixture
+def many() -> list[str]:
+    """More names than two pages have, in a bucket, with folders among them and below them."""
+    names = [f"flat/{number:04d}.jpg" for number in range(2100)]
+    names += ["flat/0500.d/x.jpg", "flat/0500/y.jpg", "flat/sub/1.jpg", "z.jpg"]
+    urls = sorted(f"s3://runs/many/{name}" for name in names)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda url: storage.write_bytes(url, b""), urls))
+    return urls
+
+
+@pytest.mark.s3
+@pytest.mark.usefixtures("on_s3")
+def test_pages_of_a_bucket(many: list[str]) -> None:
+    assert list(storage.files_below("s3://runs/many")) == many
+    for url in (many[3], many[1500], many[-3]):
+        after = url.removeprefix("s3://runs/many/")
+        found = list(storage.files_below("s3://runs/many", after=after))
+        assert found == [each for each in many if each > url]
+    pages: list[int] = []
+
+    def choose(folder: str, names: list[str]) -> list[str]:
+        pages.append(len(names))
+        return [name for name in names if name != "0500"]
+
+    chosen = list(storage.files_below("s3://runs/many", choose))
+    assert chosen == [url for url in many if "/0500/" not in url]
+    assert max(pages) == storage.PAGE  # no more names are held at a time
+
+
+def test_folders_are_fetched_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abcd":
+        storage.write_bytes(str(tmp_path / name / "1.jpg"), b"x")
+    together, fetch = Barrier(4, timeout=20), listing._page
+
+    def page(url: str, *of: str) -> listing.Page:
+        if url != str(tmp_path):
+            together.wait()  # breaks unless four folders are waited for at once
+        return fetch(url, *of)
+
+    monkeypatch.setattr(listing, "_page", page)
+    assert len(list(storage.files_below(str(tmp_path)))) == 4
+
+
+def test_a_look_at_a_folder_does_not_wait_for_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [f"{number:03d}" for number in range(100)]
+    for name in folders:
+        storage.write_bytes(str(tmp_path / name / "1.jpg"), b"x")
+    fetched, fetch = [], listing._page
+
+    def page(url: str, *of: str) -> listing.Page:
+        fetched.append(url)
+        return fetch(url, *of)
+
+    monkeypatch.setattr(listing, "_page", page)
+    files = storage.files_below(str(tmp_path))
+    assert next(files) == str(tmp_path / "000" / "1.jpg")
+    assert len(fetched) < len(folders) / 2
+
+
+def test_a_link_to_a_folder_with_a_shorter_name_is_no_loop(tmp_path: Path) -> None:
+    storage.write_bytes(str(tmp_path / "photos" / "a.jpg"), b"x")
+    (tmp_path / "photos2").mkdir()
+    (tmp_path / "photos2" / "linked").symlink_to(tmp_path / "photos")
+    found = list(storage.files_below(str(tmp_path / "photos2")))
+    assert found == [str(tmp_path / "photos2/linked/a.jpg")]
