@@ -116,6 +116,9 @@ def views_with(
         return views, {}
     local = [unit.backbone for unit in units if unit.backbone.features != "global"]
     scored = [unit for unit in units if unit.backbone.model != SIMULATED]
+    if scored and scored[0].config.store == "scores":
+        why = "store: scores keeps no embeddings; score these prompts in a run of their own"
+        return views, {unit.backbone.name: why for unit in units}
     embedded = _embed([unit for unit in scored if unit.backbone not in local], prompts)
     limit = units[0].config.resources.no_progress_seconds
     texts = get(embedded.texts, limit, "Fetching the prompts' embeddings")

@@ -71,7 +71,10 @@ class Run:
         backbone: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Returns image_id, singleton, auxiliary, compound and embedding, lists of numbers."""
+        """Returns image_id and lists of numbers: singleton, auxiliary, compound, embedding.
+
+        Only those that the run's ``store`` keeps.
+        """
         return self.unit(dataset, backbone).table("scores", columns)
 
     def errors(
