@@ -19,8 +19,8 @@ import torch
 
 from sparc_dist.backbones import cost_of
 from sparc_dist.backbones.models import Backbone, Scorer
-from sparc_dist.bench.growth import peak_so_far
 from sparc_dist.bench.map_phase import random_backbone, random_directions
+from sparc_dist.bench.memory import peak_so_far
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import TINY, BackboneConfig, Features
 from sparc_dist.errors import UserError

@@ -66,15 +66,9 @@ def manifest_rows(files: Sequence[str], images: int) -> list[dict[str, str]]:
     ]
 
 
-def write_manifest(
-    rows: Sequence[dict[str, str]], labels: Sequence[Sequence[int]] | None, path: Path
-) -> None:
-    """Writes the rows as a manifest; ``labels`` are those of the files, which are repeated."""
-    table = pa.Table.from_pylist(list(rows))
-    if labels is not None:
-        repeated = list(islice(cycle(labels), len(rows)))
-        table = table.append_column("labels", pa.array(repeated, pa.list_(pa.int32())))
-    pq.write_table(table, path)
+def write_manifest(rows: Sequence[dict[str, str]], path: Path) -> None:
+    """Writes the rows as a manifest."""
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
 
 
 def tiny_config(manifest: Path, backbones: int, classes: int, shard_size: int) -> Config:

@@ -10,21 +10,23 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from unittest.mock import patch
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sparc_dist.bench.growth import peak_so_far
-from sparc_dist.config import load_config
-from sparc_dist.pipeline import scoring
-from sparc_dist.pipeline.map_phase import MapPhase, ShardSteps
+from sparc_dist.bench.memory import peak_so_far
+from sparc_dist.config import ResourcesConfig, load_config
+from sparc_dist.pipeline.decode import DecodeShard
+from sparc_dist.pipeline.executor import executor, using
+from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.on_ray import OnRay
 from sparc_dist.pipeline.score import RESULT
 from sparc_dist.pipeline.steps import errors_as_rows
-from sparc_dist.planning import Scorers
+from sparc_dist.pipeline.todo import Row
 from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runner import run
 from sparc_dist.runs import DatasetLayout, Phase
@@ -87,16 +89,19 @@ class FreeScorer:
         )
 
 
-class MadeUpPhase(MapPhase):
-    """The map phase with made-up pixels and scores."""
+class FreeRay(OnRay):
+    """Ray, on which nothing is decoded and scoring costs nothing."""
 
-    def steps(self, scorers: Scorers, decoders: int) -> ShardSteps:
-        """Returns the steps, of which only writing is real."""
-        (size,) = {*self.sizes.values()}
-        real = super().steps(scorers, decoders)
-        return replace(
-            real, decode=MakeUpShard(self.dataset, size), scorer=partial(FreeScorer, size)
-        )
+    def score(
+        self, steps: ShardSteps, segments: Iterable[list[Row]], limit: float
+    ) -> Iterator[Mapping[str, Any]]:
+        """Runs steps of which only writing is real."""
+        real = steps.decode
+        assert isinstance(real, DecodeShard)
+        (size,) = {*real.sizes.values()}
+        scorer = partial(FreeScorer, size)
+        free = replace(steps, decode=MakeUpShard(real.dataset, size), scorer=scorer)
+        return super().score(free, segments, limit)
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,8 @@ class DriverCost:
 def main(config: str, phase: str) -> int:
     """Runs a phase of a config; prints what it cost."""
     start, cpu = time.perf_counter(), time.process_time()
-    with patch.object(scoring, "MapPhase", MadeUpPhase):
-        only: Phase = "reduce" if phase == "reduce" else "score"
+    only: Phase = "reduce" if phase == "reduce" else "score"
+    with executor(ResourcesConfig(executor="ray")), using(FreeRay()):
         failures = run(load_config(config), phase=only).failures
     for reason in failures.values():
         print(reason, file=sys.stderr)

@@ -25,7 +25,7 @@ def measure(setting: BenchSetting) -> str:
     count, images, shard = (2, 16, 8) if setting.quick else (9, 2048, 128)
     with executor(ResourcesConfig()), TemporaryDirectory() as folder:
         manifest = Path(folder, "manifest.parquet")
-        write_manifest(manifest_rows(photos(setting, PHOTOS, folder), images), None, manifest)
+        write_manifest(manifest_rows(photos(setting, PHOTOS, folder), images), manifest)
         config = tiny_config(manifest, count, CLASSES, shard)
         together, apart = _with(config, "together", None), _with(config, "apart", 1)
         if not setting.quick:  # the first run also starts Ray's workers

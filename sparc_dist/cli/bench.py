@@ -17,7 +17,6 @@ BENCHMARKS = {
     "accelerator": "accelerator",
     "store": "store",
     "units": "units",
-    "growth": "growth",
     "serve": "serve",
     "scale": "scale",
 }
@@ -37,7 +36,6 @@ those named:
             beforehand: with one and with two shards at a time
   store     bytes, time and rounding of each choice of what a run keeps, beside the default
   units     nine small units together, beside one after the other
-  growth    a run beside one with four times the images: time per image, and the driver's memory
   serve     the service under load, with a replica killed, beside bare loops of the bundled model
   scale     a run on a million images that do not exist: driver, objects, restart, reduce
 

@@ -139,17 +139,6 @@ def test_store_compares_every_choice_with_the_default(capsys: pytest.CaptureFixt
     assert moved["embeddings", "fp32"] < 1e-4
 
 
-def test_growth_compares_a_run_with_a_larger_one(bench: Bench, cluster: str) -> None:
-    title, figures = bench("growth")
-    assert "16 images, compared with 4 times as many" in title
-    assert ratios(figures) == [
-        "seconds per image, map phase, 4 × / 1 ×",
-        "seconds per image, reduce, 4 × / 1 ×",
-        "peak memory of the driver, 4 × / 1 ×",
-    ]
-    assert math.isfinite(figures["KB of driver memory per added shard"])
-
-
 @pytest.mark.usefixtures("cluster")
 def test_serve_compares_the_service_with_bare_loops(bench: Bench) -> None:
     title, figures = bench("serve")
@@ -163,7 +152,7 @@ def test_serve_compares_the_service_with_bare_loops(bench: Bench) -> None:
 def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "speed"])
-    assert "growth" in capsys.readouterr().err
+    assert "units" in capsys.readouterr().err
 
 
 def test_scale_runs_without_images(bench: Bench, cluster: str) -> None:
