@@ -39,6 +39,7 @@ def test_segments_have_every_shard_once_with_its_backbones() -> None:
     assert not list(Todo({"a": np.array([], np.int64)}).segments(4))
 
 
+@pytest.mark.usefixtures("cluster")
 def test_several_segments_on_ray_have_the_same_bytes_as_one(
     original: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
