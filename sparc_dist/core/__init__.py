@@ -21,15 +21,14 @@ from sparc_dist.core.decisions import Decision, Knowledge, can_estimate, decide,
 from sparc_dist.core.drift import drift
 from sparc_dist.core.duo import Duo, DuoOptions
 from sparc_dist.core.ensemble import Standard, average
+from sparc_dist.core.final_scores import METHODS, FinalScores, Labelled, methods_of
 from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method, merge, method_options
 from sparc_dist.core.gallery import Gallery
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, mentions_of
 from sparc_dist.core.reduction import (
-    METHODS,
     DecidedStatistics,
     DecisionStatistics,
-    FinalScores,
     FinalStatistics,
     Fusions,
     GalleryStatistics,
@@ -38,7 +37,6 @@ from sparc_dist.core.reduction import (
     RankStatistics,
     evaluate,
     fit_fusions,
-    methods_of,
 )
 from sparc_dist.core.sparc import PromptState, RankState, finish, fit, needs_ranks
 from sparc_dist.core.views import Views
@@ -67,6 +65,7 @@ __all__ = [
     "ImageDebias",
     "Knowledge",
     "LabelStatistics",
+    "Labelled",
     "Mentions",
     "Method",
     "Moments",

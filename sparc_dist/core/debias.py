@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ class Scores:
     """The raw similarities of n images.
 
     singleton: (n, N), auxiliary: (n, N), compound: (n, P)
+
+    What SPARC and duo both need of them is computed once, so they must not be changed afterwards.
     """
 
     singleton: NDArray[np.floating]
@@ -32,33 +35,61 @@ class Scores:
     def __getitem__(self, rows: slice | list[int]) -> Scores:
         return Scores(self.singleton[rows], self.auxiliary[rows], self.compound[rows])
 
+    @cached_property
+    def of_singleton(self) -> ImageStatistics:
+        """The statistics of each image's singleton scores."""
+        return ImageStatistics.of(self.singleton)
 
-def image_statistics(scores: NDArray[np.floating]) -> tuple[Floats, Floats]:
-    """Returns mean and sample SD of each image's scores (n, N): two columns (n, 1).
+    @cached_property
+    def of_auxiliary(self) -> ImageStatistics:
+        """The statistics of each image's auxiliary scores."""
+        return ImageStatistics.of(self.auxiliary)
 
-    The SD is 0 if an image's scores are all the same, or if there is only one class.
+    @cached_property
+    def centred(self) -> Floats:
+        """Compound scores without the mean of their image's auxiliary scores (n, P)."""
+        mean = self.of_auxiliary.mean
+        return np.asarray(np.subtract(self.compound, mean, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class ImageStatistics:
+    """Mean, sample SD and root mean square of each image's scores: three columns (n, 1).
+
+    The SD is 0 if there is only one class.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    mean = values.mean(axis=1, keepdims=True)
-    if values.shape[1] < 2:
-        return mean, np.zeros_like(mean)
-    sd = values.std(axis=1, ddof=1, keepdims=True)
-    magnitude = np.sqrt((values**2).mean(axis=1, keepdims=True))
-    return mean, np.where(sd <= ROUNDING * magnitude, 0.0, sd)
+
+    mean: Floats
+    sd: Floats
+    magnitude: Floats
+
+    @classmethod
+    def of(cls, scores: NDArray[np.floating]) -> ImageStatistics:
+        """Returns the statistics of scores (n, N)."""
+        values = np.asarray(scores, dtype=np.float64)
+        mean = values.mean(axis=1, keepdims=True)
+        many = values.shape[1] > 1
+        sd = values.std(axis=1, ddof=1, keepdims=True) if many else np.zeros_like(mean)
+        return cls(mean, sd, np.sqrt((values**2).mean(axis=1, keepdims=True)))
+
+    @property
+    def spread(self) -> Floats:
+        """The SD (n, 1), 0 if an image's scores are all the same."""
+        return np.where(self.sd <= ROUNDING * self.magnitude, 0.0, self.sd)
 
 
 def debias_images(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns singleton, then compound scores after the image-level step (n, N + P)."""
-    values = np.concatenate([scores.singleton, scores.compound], axis=1, dtype=np.float64)
-    # The whole table is standardised as compound scores: faster than a part of each row.
-    standardise(values, *_compound_bias(scores, mode), out=values)
-    values[:, : scores.singleton.shape[1]] = debias_singleton(scores, mode)
+    columns = scores.singleton.shape[1]
+    values = np.empty((len(scores), columns + scores.compound.shape[1]))
+    values[:, :columns] = debias_singleton(scores, mode)
+    scaled(scores.centred, _compound_scale(scores, mode), out=values[:, columns:])
     return values
 
 
 def debias_singleton(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns the singleton scores (n, N) debiased by their own mean and SD per image."""
-    mean, sd = image_statistics(scores.singleton)
+    mean, sd = scores.of_singleton.mean, scores.of_singleton.spread
     if mode in ("full", "sqrt"):
         return standardise(scores.singleton, mean, np.sqrt(sd) if mode == "sqrt" else sd)
     return scores.singleton.astype(np.float64) - (mean if mode == "centre" else 0.0)
@@ -70,20 +101,20 @@ def debias_compound(scores: Scores, mode: ImageDebias = "full") -> Floats:
     Compound prompts have no template, so the scores that standardise them must have none either.
     Modes that leave singletons unscaled are for singletons on another scale: they change nothing.
     """
-    return standardise(scores.compound, *_compound_bias(scores, mode))
+    return scaled(scores.centred, _compound_scale(scores, mode))
 
 
-def _compound_bias(scores: Scores, mode: ImageDebias) -> tuple[Floats, Floats]:
-    """Returns what is taken off an image's compound scores, and what they are divided by."""
-    mean, sd = image_statistics(scores.auxiliary)
-    return mean, np.sqrt(sd) if mode == "sqrt" else sd
+def _compound_scale(scores: Scores, mode: ImageDebias) -> Floats:
+    """Returns what an image's compound scores are divided by (n, 1)."""
+    sd = scores.of_auxiliary.spread
+    return np.sqrt(sd) if mode == "sqrt" else sd
 
 
 def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
     """Returns how many images score every class the same, so that debias sets them to 0."""
-    flat = image_statistics(scores.auxiliary)[1] == 0
+    flat = scores.of_auxiliary.spread == 0
     if mode in ("full", "sqrt"):
-        flat |= image_statistics(scores.singleton)[1] == 0
+        flat |= scores.of_singleton.spread == 0
     return int(flat.sum())
 
 
@@ -97,6 +128,11 @@ def standardise(
 ) -> Floats:
     """Returns (values − mean) / sd, and 0 where sd is 0. out: where to write it."""
     centred: Floats = np.subtract(values, mean, out=out, dtype=np.float64)
+    return scaled(centred, sd, out=centred)
+
+
+def scaled(centred: Floats, sd: Floats, out: Floats | None = None) -> Floats:
+    """Returns centred / sd, and 0 where sd is 0. out: where to write it."""
     # One division per row or column, not per score: those are slow.
-    centred *= np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
-    return centred
+    inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
+    return np.multiply(centred, inverse, out=out)

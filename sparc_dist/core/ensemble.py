@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from sparc_dist.core.debias import standardise
 from sparc_dist.core.decisions import MIN_IMAGES
-from sparc_dist.core.final_scores import CONSTANT, DIGITS
+from sparc_dist.core.final_scores import CONSTANT, DIGITS, FinalScores, methods_of
 from sparc_dist.core.moments import Floats, Moments
-from sparc_dist.core.reduction import FinalScores, methods_of
 
 
 @dataclass(frozen=True)

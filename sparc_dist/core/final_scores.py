@@ -1,4 +1,4 @@
-"""The two states that decisions need: moments of final scores, then counts of standardised ones.
+"""Final scores, and the two states that decisions need: their moments, then counts of bins.
 
 Columns are the N classes, then B background classes. A method has two kinds of scores: *total*
 before the rival is taken off and *final* after it. For SPARC both are the same.
@@ -6,7 +6,7 @@ before the rival is taken off and *final* after it. For SPARC both are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.debias import standardise
+from sparc_dist.core.fusion import DECIDING
 from sparc_dist.core.histogram import Counts, histogram
 from sparc_dist.core.moments import Floats, Moments, Scatter
 
@@ -26,6 +27,74 @@ RIDGE = 0.05
 
 #: The decimals that are kept of means, SDs (about 1) and correlations.
 DIGITS = 9
+
+#: The methods that are evaluated; those of them that decide are the fusions.
+METHODS = ("zsclip", "debiased", *DECIDING)
+
+Float32 = NDArray[np.float32]
+
+
+def methods_of(fusions: Iterable[str]) -> list[str]:
+    """Returns the methods of a unit that has these fusions."""
+    listed = {*fusions}
+    return [name for name in METHODS if name not in DECIDING or name in listed]
+
+
+@dataclass(frozen=True)
+class FinalScores:
+    """The final scores of n images, in float32 as they are stored.
+
+    zsclip, debiased, sparc, duo: (n, N). Decisions also need sparc_background: (n, B), and
+    duo_total: (n, N + B), duo before the rival is taken off. The matrices of a fusion that is not
+    listed have no columns.
+    """
+
+    zsclip: Float32
+    debiased: Float32
+    sparc: Float32
+    duo: Float32
+    sparc_background: Float32
+    duo_total: Float32
+
+    def __len__(self) -> int:
+        return len(self.zsclip)
+
+    def __getitem__(self, rows: slice | list[int] | NDArray[np.bool_]) -> FinalScores:
+        return FinalScores(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    @property
+    def every(self) -> Float32:
+        """All scores side by side (n, d); d is 5 N + 2 B with both fusions."""
+        return np.concatenate([getattr(self, name) for name in self.__dataclass_fields__], axis=1)
+
+    def split(self, every: NDArray[np.floating]) -> FinalScores:
+        """Returns scores that are side by side (n, d) as final scores like these."""
+        widths = [getattr(self, name).shape[1] for name in self.__dataclass_fields__]
+        parts = np.split(every.astype(np.float32), np.cumsum(widths[:-1]), axis=1)
+        return FinalScores(*parts)
+
+    @property
+    def fusions(self) -> list[str]:
+        """The names of the fusions."""
+        return [name for name in DECIDING if getattr(self, name).shape[1]]
+
+    @property
+    def methods(self) -> Float32:
+        """The scores of all methods side by side (n, methods · N)."""
+        return np.concatenate([getattr(self, name) for name in METHODS], axis=1)
+
+    def columns(self, method: str) -> tuple[Float32, Float32]:
+        """Returns a method's scores of all columns, before and after the rival: both (n, N + B)."""
+        if method == "sparc":
+            every = np.concatenate([self.sparc, self.sparc_background], axis=1)
+            return every, every
+        total, n = self.duo_total, self.duo.shape[1]
+        rival = total[:, :1] - self.duo[:, :1]
+        return total, np.concatenate([self.duo, total[:, n:] - rival], axis=1)
+
+
+#: The final scores of a shard, which of its images have labels (n,), and their labels (n, N).
+Labelled = tuple[FinalScores, NDArray[np.bool_], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)

@@ -39,24 +39,20 @@ from sparc_dist.core.duo import (
     DuoViewState,
     finish_duo,
 )
-from sparc_dist.core.final_scores import CountState, FinalState
+from sparc_dist.core.final_scores import (
+    CountState,
+    FinalScores,
+    FinalState,
+    Float32,
+    Labelled,
+    methods_of,
+)
 from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method
 from sparc_dist.core.gallery import Gallery
 from sparc_dist.core.joint import Joint, by_fusion, of_fusions
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions, Ranking
 from sparc_dist.core.sparc import PromptState, RankState, finish, needs_ranks
-
-#: The methods that are evaluated; those of them that decide are the fusions.
-METHODS = ("zsclip", "debiased", *DECIDING)
-
-Float32 = NDArray[np.float32]
-
-
-def methods_of(fusions: Iterable[str]) -> list[str]:
-    """Returns the methods of a unit that has these fusions."""
-    listed = {*fusions}
-    return [name for name in METHODS if name not in DECIDING or name in listed]
 
 
 class PromptStatistics(Joint):
@@ -182,73 +178,29 @@ class Fusions:
         return np.concatenate([getattr(self.final(part), method) for part in slices(checked)()])
 
 
-@dataclass(frozen=True)
-class FinalScores:
-    """The final scores of n images, in float32 as they are stored.
-
-    zsclip, debiased, sparc, duo: (n, N). Decisions also need sparc_background: (n, B), and
-    duo_total: (n, N + B), duo before the rival is taken off. The matrices of a fusion that is not
-    listed have no columns.
-    """
-
-    zsclip: Float32
-    debiased: Float32
-    sparc: Float32
-    duo: Float32
-    sparc_background: Float32
-    duo_total: Float32
-
-    def __len__(self) -> int:
-        return len(self.zsclip)
-
-    def __getitem__(self, rows: slice | list[int] | NDArray[np.bool_]) -> FinalScores:
-        return FinalScores(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-    @property
-    def every(self) -> Float32:
-        """All scores side by side (n, d); d is 5 N + 2 B with both fusions."""
-        return np.concatenate([getattr(self, name) for name in self.__dataclass_fields__], axis=1)
-
-    def split(self, every: NDArray[np.floating]) -> FinalScores:
-        """Returns scores that are side by side (n, d) as final scores like these."""
-        widths = [getattr(self, name).shape[1] for name in self.__dataclass_fields__]
-        parts = np.split(every.astype(np.float32), np.cumsum(widths[:-1]), axis=1)
-        return FinalScores(*parts)
-
-    @property
-    def fusions(self) -> list[str]:
-        """The names of the fusions."""
-        return [name for name in DECIDING if getattr(self, name).shape[1]]
-
-    @property
-    def methods(self) -> Float32:
-        """The scores of all methods side by side (n, methods · N)."""
-        return np.concatenate([getattr(self, name) for name in METHODS], axis=1)
-
-    def columns(self, method: str) -> tuple[Float32, Float32]:
-        """Returns a method's scores of all columns, before and after the rival: both (n, N + B)."""
-        if method == "sparc":
-            every = np.concatenate([self.sparc, self.sparc_background], axis=1)
-            return every, every
-        total, n = self.duo_total, self.duo.shape[1]
-        rival = total[:, :1] - self.duo[:, :1]
-        return total, np.concatenate([self.duo, total[:, n:] - rival], axis=1)
-
-
 class FinalStatistics(Joint):
     """The state of pass 3: positives of all methods, moments for each fusion, and of all scores."""
 
     kinds = (Positives, FinalState, FinalState, Moments)
 
     @classmethod
-    def of(
-        cls, final: FinalScores, labelled: NDArray[np.bool_], labels: NDArray[np.bool_]
-    ) -> FinalStatistics:
-        """Returns the state of one shard. labelled: (n,), labels: (n, N)."""
-        tiled = np.tile(labels[labelled], (1, len(methods_of(final.fusions))))
-        positives = Positives.of(final[labelled].methods, tiled)
-        moments = of_fusions(final.fusions, lambda name: FinalState.of(*final.columns(name)))
-        return cls((positives, *moments, Moments.of(final.every)))
+    def of(cls, shards: Iterable[Labelled]) -> FinalStatistics:
+        """Returns the state of some shards.
+
+        Positives are collected of all at once: many small arrays take longer than large ones.
+        """
+        known: list[tuple[Float32, NDArray[np.bool_]]] = []
+
+        def of(shard: Labelled) -> FinalStatistics:
+            final, labelled, labels = shard
+            known.append((final.methods[labelled], labels[labelled]))
+            moments = of_fusions(final.fusions, lambda name: FinalState.of(*final.columns(name)))
+            return cls((None, *moments, Moments.of(final.every)))
+
+        found = reduce(add, map(of, shards))
+        scores, labels = map(np.concatenate, zip(*known, strict=True))
+        tiled = np.tile(labels, (1, len(methods_of(found.moments))))
+        return cls((Positives.of(scores, tiled), *found.parts[1:]))
 
     @property
     def positives(self) -> Positives:
@@ -274,15 +226,25 @@ class DecisionStatistics(Joint):
     kinds = (Reached, CountState, CountState)
 
     @classmethod
-    def of(
-        cls, final: FinalScores, labelled: NDArray[np.bool_], statistics: FinalStatistics
-    ) -> DecisionStatistics:
-        """Returns the state of one shard. statistics: merged. labelled: (n,)."""
-        moments = statistics.moments
-        counts = of_fusions(
-            moments, lambda name: CountState.of(*final.columns(name), moments[name].standards)
-        )
-        return cls((Reached.of(final[labelled].methods, statistics.positives), *counts))
+    def of(cls, shards: Iterable[Labelled], statistics: FinalStatistics) -> DecisionStatistics:
+        """Returns the state of some shards, which are compared with the positives all at once.
+
+        statistics: merged
+        """
+        known: list[Float32] = []
+        standards = {name: state.standards for name, state in statistics.moments.items()}
+
+        def of(shard: Labelled) -> DecisionStatistics:
+            final, labelled, _ = shard
+            known.append(final.methods[labelled])
+            counts = of_fusions(
+                standards, lambda name: CountState.of(*final.columns(name), standards[name])
+            )
+            return cls((None, *counts))
+
+        found = reduce(add, map(of, shards))
+        reached = Reached.of(np.concatenate(known), statistics.positives)
+        return cls((reached, *found.parts[1:]))
 
     @property
     def reached(self) -> Reached:

@@ -206,11 +206,12 @@ class _Agreements(dict[str, Agreement]):
 
 
 def _agreement(final: FinalScores, case: Case) -> _Agreements:
-    every, classes = np.ones(len(final), dtype=bool), case.labels.shape[1]
-    statistics = FinalStatistics.of(final, every, case.labels)
+    classes = case.labels.shape[1]
+    every = [(final, np.ones(len(final), dtype=bool), case.labels)]
+    statistics = FinalStatistics.of(every)
     counts: Mapping[str, Any] = {}
     if any(map(can_estimate, statistics.moments.values())):
-        counts = DecisionStatistics.of(final, every, statistics).counts
+        counts = DecisionStatistics.of(every, statistics).counts
     rules = {n: decide(m, counts.get(n), classes) for n, m in statistics.moments.items()}
     unknown = np.full(final.zsclip.shape, np.nan)
     simple = Agreement.of(unknown, top(final.zsclip, TOP), case.labels)

@@ -46,8 +46,9 @@ def fuse(
     labels = matrices.labels
     if labels is None:
         labels = np.zeros(final.zsclip.shape, dtype=bool)
-    statistics = FinalStatistics.of(final, known, labels)
-    counts = DecisionStatistics.of(final, known, statistics)
+    every = [(final, known, labels)]
+    statistics = FinalStatistics.of(every)
+    counts = DecisionStatistics.of(every, statistics)
     decisions = {
         name: decide(moments, counts.counts[name], count)
         for name, moments in statistics.moments.items()

@@ -18,10 +18,18 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE, Config
-from sparc_dist.core import Decision, FinalScores, FinalStatistics, Moments, Standard, average
+from sparc_dist.core import (
+    Decision,
+    FinalScores,
+    FinalStatistics,
+    Labelled,
+    Moments,
+    Standard,
+    average,
+)
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, submit
-from sparc_dist.pipeline.passes import ShardGroup, total
+from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
 from sparc_dist.pipeline.stages import Stages
@@ -194,8 +202,9 @@ def _averaged(
         }
         for member in members
     ]
-    states, written = [], []
-    for shard in group.shards:
+    written: list[str] = []
+
+    def averaged(shard: int) -> Labelled:
         own = [
             member.final(shard, known[shard]) for member, known in zip(members, hashes, strict=True)
         ]
@@ -211,8 +220,9 @@ def _averaged(
         _write_errors(shards, shard, members, rows, scored)
         table = final_table(pa.chunked_array([pa.array(ids, pa.string())]), final, names)
         written.append(storage.write_table(shards.unit.final(shard), table))
-        states.append(FinalStatistics.of(final, *shards.labels(shard, ids)))
-    return total(states), written
+        return final, *shards.labels(shard, ids)
+
+    return FinalStatistics.of(map(averaged, group.shards)), written
 
 
 def _write_errors(

@@ -23,6 +23,7 @@ from sparc_dist.core import (
     FinalStatistics,
     Fusions,
     GalleryStatistics,
+    Labelled,
     LabelStatistics,
     Method,
     PromptStatistics,
@@ -199,14 +200,16 @@ def _save(
 def _final_scores(
     shards: UnitShards, group: ShardGroup, fusions: Fusions, names: ClassNames
 ) -> tuple[FinalStatistics, list[str]]:
-    states, hashes = [], []
-    for shard in group.shards:
+    hashes: list[str] = []
+
+    def written(shard: int) -> Labelled:
         ids, scores = shards.scores(shard)
         final = fusions.final(scores)
         table = final_table(ids, final, names)
         hashes.append(storage.write_table(shards.unit.final(shard), table))
-        states.append(FinalStatistics.of(final, *shards.labels(shard, ids.to_pylist())))
-    return total(states), hashes
+        return final, *shards.labels(shard, ids.to_pylist())
+
+    return FinalStatistics.of(map(written, group.shards)), hashes
 
 
 def _read_final(
@@ -227,10 +230,11 @@ def _read_final(
 def _counts(
     shards: UnitShards, group: ShardGroup, statistics: FinalStatistics
 ) -> tuple[DecisionStatistics, list[str]]:
-    def of(shard: int, ids: list[str], final: FinalScores) -> DecisionStatistics:
-        return DecisionStatistics.of(final, shards.labels(shard, ids)[0], statistics)
+    def labelled(shard: int, ids: list[str], final: FinalScores) -> Labelled:
+        return final, *shards.labels(shard, ids)
 
-    return total(of(*read()) for read in _read_final(shards, group)), []
+    found = (labelled(*read()) for read in _read_final(shards, group))
+    return DecisionStatistics.of(found, statistics), []
 
 
 def _decide(

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
 from sparc_dist.core import Positives, Reached, mean_average_precision, summarise
@@ -25,6 +26,35 @@ def test_it_equals_scikit_learns_with_and_without_ties_and_through_shards(
     one, two = (Reached.of(scores[part], positives) for part in parts)
     merged = np.array(average_precision(positives, one + two))
     np.testing.assert_allclose(merged, expected, atol=1e-9)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 40), st.integers(0, 40), st.booleans())
+def test_the_images_that_reach_a_positive_are_those_with_at_least_its_score(
+    seed: int, images: int, positives: int, ties: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+
+    def drawn(count: int) -> NDArray[np.float32]:
+        values = rng.integers(0, 5, (count, 3)) if ties else rng.normal(size=(count, 3))
+        return values.astype(np.float32)
+
+    scores, others = drawn(images), drawn(positives)
+    found = Positives.of(others, rng.random(others.shape) < 0.6)
+    before = scores.copy()
+    reached = Reached.of(scores, found)
+    for column, (thresholds, counts) in enumerate(zip(found.scores, reached.counts, strict=True)):
+        expected = [int((scores[:, column] >= threshold).sum()) for threshold in thresholds]
+        assert counts.tolist() == expected
+    assert scores.tolist() == before.tolist()
+
+
+def test_stored_counts_are_small_and_add_up_beyond_their_size() -> None:
+    scores = np.arange(200.0)[:, None]
+    positives = Positives.of(scores, scores < 3)
+    state = Reached.of(scores, positives)
+    restored = Reached.from_arrays(state.arrays())
+    assert state.arrays()[0].dtype == np.uint8
+    assert (restored + restored).counts[0].tolist() == [400, 398, 396]
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -294,7 +294,8 @@ def test_degenerate_data_is_noted() -> None:
     assert any("3 columns" in note for note in fitted(few, mentioned).notes)
     scores, mentioned = example(0)
     assert not fitted(scores, mentioned).notes
-    scores.singleton[3] = 0.5
+    flat = np.where(np.arange(len(scores))[:, None] == 3, 0.5, scores.singleton)
+    scores = replace(scores, singleton=flat)
     assert "1 images score every column the same: they become 0." in fitted(scores, mentioned).notes
     constant = replace(few, compound=np.full_like(few.compound, 0.2))
     notes = fitted(constant, made_up(0, classes=3)[1]).notes

@@ -27,7 +27,7 @@ def standard_of(final: FinalScores) -> Standard:
     """As the reduce gathers it: shard by shard, merged."""
     parts = [final[a:b] for a, b in pairwise(CUTS)]
     states = [
-        FinalStatistics.of(part, np.full(len(part), False), np.zeros((len(part), 20), bool))
+        FinalStatistics.of([(part, np.full(len(part), False), np.zeros((len(part), 20), bool))])
         for part in parts
     ]
     return Standard.of(reduce(add, states).every)
@@ -85,7 +85,7 @@ def test_few_images_enter_as_they_are(pair: tuple[FinalScores, FinalScores]) -> 
 
 def test_states_of_an_older_version_can_still_be_read() -> None:
     final = golden_fusions()[1][:100]
-    state = FinalStatistics.of(final, np.full(100, False), np.zeros((100, 20), bool))
+    state = FinalStatistics.of([(final, np.full(100, False), np.zeros((100, 20), bool))])
     lengths, *arrays = state.arrays()
     older = FinalStatistics.from_arrays([lengths[:-1], *arrays[: int(lengths[:-1].sum())]])
     assert older.moments["duo"].final.mean.tolist() == state.moments["duo"].final.mean.tolist()

@@ -32,14 +32,16 @@ def evaluated(method: Method) -> dict[str, Any]:
     """The metrics of the golden set, through shards whose states survive as arrays."""
     scores, mentions, labels, _ = golden()
     fusions = fit_fusions(lambda: cut(scores, 3), mentions, len(CLASSES), method)
-    shards = [(fusions.final(s), np.ones(len(s), dtype=bool)) for s in cut(scores, 3)]
-    cuts = np.split(labels, np.cumsum([len(final) for final, _ in shards])[:-1])
-    states = [FinalStatistics.of(*s, own) for s, own in zip(shards, cuts, strict=True)]
+    parts = cut(scores, 3)
+    cuts = np.split(labels, np.cumsum([len(part) for part in parts])[:-1])
+    pairs = zip(parts, cuts, strict=True)
+    shards = [(fusions.final(s), np.ones(len(s), dtype=bool), own) for s, own in pairs]
+    states = [FinalStatistics.of([shard]) for shard in shards]
     statistics = reduce(add, (FinalStatistics.from_arrays(s.arrays()) for s in states))
-    counted = [DecisionStatistics.of(*shard, statistics) for shard in shards]
+    counted = [DecisionStatistics.of([shard], statistics) for shard in shards]
     counts = reduce(add, (DecisionStatistics.from_arrays(s.arrays()) for s in counted))
     rules = {name: decide(m, counts.counts[name], 20) for name, m in statistics.moments.items()}
-    judged = [LabelStatistics.of(s[0], own, rules) for s, own in zip(shards, cuts, strict=True)]
+    judged = [LabelStatistics.of(final, own, rules) for final, _, own in shards]
     agreement = reduce(add, (LabelStatistics.from_arrays(s.arrays()) for s in judged))
     return evaluate(statistics, counts, agreement, CLASSES, "skip")
 

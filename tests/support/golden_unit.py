@@ -119,9 +119,9 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
     known = np.full(IMAGES, labelled)
     parts = [(final[_cut(s)], known[_cut(s)], labels[_cut(s)]) for s in SHARDS]
     assert len(shard_groups(len(SHARDS))) == len(SHARDS)
-    states = [FinalStatistics.of(*part) for part in parts]
+    states = [FinalStatistics.of([part]) for part in parts]
     statistics = reduce_checkpoints.merge(states)
-    counted = [DecisionStatistics.of(*part[:2], statistics) for part in parts]
+    counted = [DecisionStatistics.of([part], statistics) for part in parts]
     counts = reduce_checkpoints.merge(counted)
     decisions = {
         name: decide(moments, counts.counts[name] if can_estimate(moments) else None, 20)
