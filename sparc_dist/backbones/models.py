@@ -153,17 +153,13 @@ class Backbone:
 
     def _embed_new(self, texts: Sequence[str]) -> Float32:
         """Returns embeddings (n, d) of texts and, as ``texts_of`` writes them, of singletons."""
-        written = [self._in_templates(text) for text in texts]
+        written = [in_templates(text) for text in texts]
         rows = self.encode_texts([text for group in written for text in group])
         means = [
             group.mean(dim=0) for group in torch.split(rows, [len(group) for group in written])
         ]
         # The mean of one row is that row, and has length 1 already.
         return torch.nn.functional.normalize(torch.stack(means), dim=-1).cpu().numpy()
-
-    def _in_templates(self, text: str) -> list[str]:
-        ensemble, mark, name = text.partition("\0")
-        return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
 
     @cached_property
     def weights_sha256(self) -> str:
@@ -173,6 +169,12 @@ class Backbone:
             digest.update(name.encode())
             digest.update(values.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+
+def in_templates(text: str) -> list[str]:
+    """Returns a text, or a singleton as ``texts_of`` writes it in each of its templates."""
+    ensemble, mark, name = text.partition("\0")
+    return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
 
 
 class Scorer:

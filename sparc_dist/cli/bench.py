@@ -18,6 +18,7 @@ BENCHMARKS = {
     "units": "units",
     "growth": "growth",
     "serve": "serve",
+    "start": "start",
     "scale": "scale",
 }
 #: Takes as long as all others together, so only if it is named.
@@ -37,6 +38,8 @@ those named:
   units     nine small units together, beside one after the other
   growth    a run beside one with four times the images: time per image, and the driver's memory
   serve     the service under load, with a replica killed, beside bare loops of the bundled model
+  start     from ray job submit to the first scored shard with one and nine backbones, and a small
+            job in one process, beside a bare open_clip script
   scale     a run on a million images that do not exist: driver, objects, restart, reduce
 
 The others took half an hour on two busy cores. Two figures are for sparc-dist plan.
