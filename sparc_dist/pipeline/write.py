@@ -24,16 +24,21 @@ FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 
 @dataclass(frozen=True)
 class Target:
-    """Where a unit's scores go, what they were made with, and the names of their columns.
+    """Where a unit's scores go, what they were made from, and the names of their columns.
 
     labeler: makes final scores and labels of them at once. keeps_scores: whether they are written.
     """
 
     unit: UnitLayout
-    scoring: Provenance
+    prompts_sha256: str
+    images_sha256: str
     names: ClassNames
     labeler: FittedLabeler | None = None
     keeps_scores: bool = True
+
+    def scoring(self, weights_sha256: str, device: str) -> Provenance:
+        """Returns what scores are made with, by a model on a device."""
+        return Provenance(weights_sha256, self.prompts_sha256, self.images_sha256, device)
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,8 @@ class WriteShard:
         kept = None
         if target.keeps_scores:
             kept = scores_table(ids, scores, embedding, target.names)
-        marker = write_shard(target.unit, row["shard"], kept, row["errors"], target.scoring)
+        scoring = target.scoring(result["weights_sha256"], result["device"])
+        marker = write_shard(target.unit, row["shard"], kept, row["errors"], scoring)
         if target.labeler is not None:
             marker = write_labelled(target.unit, marker, ids, target.labeler, scores)
         replace(
