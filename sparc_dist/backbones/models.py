@@ -167,7 +167,7 @@ class Backbone:
         digest = hashlib.sha256()
         for name, values in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
-            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+            digest.update(values.detach().cpu().contiguous().view(-1).numpy().data)
         return digest.hexdigest()
 
 

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, ClassVar
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import ray
-import ray.data
 from ray.exceptions import GetTimeoutError
 from ray.util.annotations import RayDeprecationWarning
 from ray.util.metrics import Counter, Gauge
@@ -31,11 +32,18 @@ from sparc_dist.pipeline.map_phase import ShardSteps, merged
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
 
+if TYPE_CHECKING:
+    import ray.data  # at run time, Ray imports it when it is first used
+
 
 class OnRay:
     """Does work on the Ray that this process has joined. The driver holds references only."""
 
     concurrent: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        # Ray Data takes a second to import; meanwhile, the first workers start.
+        Thread(target=import_module, args=("ray.data",), daemon=True).start()
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], needs: Needs) -> Any:
         """Starts a task; returns its reference, or one for each of several results."""

@@ -63,12 +63,12 @@ class ScoreShard:
         self.failures: dict[str, str] = {}
         turn = Lock()
         loaded: dict[str, Backbone] = {}
-        with ThreadPoolExecutor(1) as hashing:  # while the next one is loaded
+        with ThreadPoolExecutor(1) as hashing:  # while the next model is loaded
             for config in backbones:
                 with self._reported(config.name):
                     loaded[config.name] = backbone = self._load(config, device, turn)
                     hashing.submit(getattr, backbone, "weights_sha256")
-        embedded = texts()
+            embedded = texts()
         self._scorers: dict[str, Scorer] = {}
         for name, backbone in loaded.items():
             with self._reported(name):
