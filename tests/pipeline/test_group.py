@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from ray.exceptions import ActorDiedError
 
-from sparc_dist.config import ResourcesConfig, load_config
-from sparc_dist.pipeline.embed import Loaded
+from sparc_dist.config import BackboneConfig, ResourcesConfig, load_config
+from sparc_dist.pipeline.embed import Embedded, Loaded
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.map_phase import ShardSteps
@@ -115,6 +115,24 @@ def test_a_scorer_with_other_weights_than_those_of_the_texts_fails(
     (why,) = told.values()
     assert why.startswith("Backbone tiny: the hash of its weights on ")
     assert f"begins with {same[:12]}, and of those that embedded the prompts with 0000" in why
+
+
+def test_a_scorer_loads_its_models_before_it_waits_for_texts(write_config: WriteConfig) -> None:
+    configs = load_config(write_config(FEW, backbones=TWO)).backbones
+    events = []
+
+    class Watched(ScoreShard):
+        def _load(self, config: BackboneConfig, device: str, turn: Any) -> Any:
+            events.append(config.name)
+            return super()._load(config, device, turn)
+
+    def texts() -> dict[str, Embedded]:
+        events.append("texts")
+        return {"one": "no texts for one", "two": "no texts for two"}
+
+    scorer = Watched(configs, 8, Scorers(1, 0, 1), texts)
+    assert events == ["one", "two", "texts"]
+    assert scorer.failures == texts()
 
 
 def test_pixels_of_several_sizes_are_not_copied() -> None:
