@@ -23,7 +23,7 @@ from sparc_dist.bench.map_phase import random_directions
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.embed import Texts
+from sparc_dist.pipeline.embed import WaitForTexts
 from sparc_dist.pipeline.executor import executor, share
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.score import ScoreShard
@@ -118,7 +118,7 @@ class DeviceScorer(Scorer):
 class ScoreOnDevice(ScoreShard):
     """The scorer of the pipeline on a simulated device."""
 
-    def __init__(self, sizes: Sizes, rate: float, texts: Callable[[], Texts]) -> None:
+    def __init__(self, sizes: Sizes, rate: float, texts: WaitForTexts) -> None:
         self._sizes, self._rate = sizes, rate
         backbone = BackboneConfig(name=NAME, model=TINY)
         super().__init__([backbone], sizes.batch, Scorers(1, 0, 1), texts)

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from unittest.mock import patch
@@ -21,7 +20,7 @@ import pyarrow as pa
 from sparc_dist.bench.growth import peak_so_far
 from sparc_dist.config import load_config
 from sparc_dist.pipeline import scoring
-from sparc_dist.pipeline.embed import Texts
+from sparc_dist.pipeline.embed import WaitForTexts
 from sparc_dist.pipeline.map_phase import MapPhase, ShardSteps
 from sparc_dist.pipeline.score import RESULT
 from sparc_dist.pipeline.steps import errors_as_rows
@@ -64,9 +63,9 @@ class MakeUpShard:
 class FreeScorer:
     """Takes the place of the models: draws scores at random, the same ones for the same shard."""
 
-    def __init__(self, size: int, texts: Callable[[], Texts]) -> None:
+    def __init__(self, size: int, texts: WaitForTexts) -> None:
         self._size = size
-        self._texts = {name: own for name, own in texts().items() if not isinstance(own, str)}
+        self._texts = {name: own for name, own in texts({}).items() if not isinstance(own, str)}
         self._widths = {
             name: [len(own.singleton), len(own.auxiliary), len(own.compound), WIDTH]
             for name, (own, _) in self._texts.items()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import explain
@@ -13,6 +14,9 @@ from sparc_dist.pipeline.executor import MOST_OF_A_CPU, Needs, current, get, sha
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import PromptBank, TextEmbeddings
+
+if TYPE_CHECKING:
+    from sparc_dist.backbones.models import Backbone
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Loaded:
 Embedded = tuple[TextEmbeddings, Loaded] | str
 #: These by the name of the backbone.
 Texts = Mapping[str, Embedded]
+#: Waits for them. It is given the backbones that this process has loaded, by name.
+WaitForTexts = Callable[[Mapping[str, "Backbone"]], Texts]
 
 
 def _accept(loaded: Loaded) -> None:
@@ -115,9 +121,15 @@ def start_texts(
 
 
 def _embed_prompts(
-    towers: Sequence[TextTower], bank: PromptBank, scorers: Scorers
+    towers: Sequence[TextTower],
+    bank: PromptBank,
+    scorers: Scorers,
+    held: Mapping[str, Backbone] = MappingProxyType({}),
 ) -> dict[str, Embedded]:
-    """Embeds with one backbone after the other, so that a worker holds one at a time."""
+    """Embeds with one backbone after the other, so that a worker holds one at a time.
+
+    held: those that are loaded already, by name.
+    """
     # Here and not above: the driver does not load torch.
     from sparc_dist.backbones.devices import pick_device
     from sparc_dist.backbones.models import Backbone
@@ -127,7 +139,7 @@ def _embed_prompts(
     for tower in towers:
         name = tower.backbone.name
         try:
-            backbone = Backbone(tower.backbone, device)
+            backbone = held.get(name) or Backbone(tower.backbone, device)
             start = time.perf_counter()
             rows = tower.known or backbone.embed(bank, tower.store)
             facts = (backbone.input, backbone.weights_sha256, backbone.device.type)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
-from sparc_dist.pipeline.embed import Embedded, Texts
+from sparc_dist.pipeline.embed import Embedded, Texts, WaitForTexts
 from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.score import ScoreShard
 from sparc_dist.pipeline.todo import Todo
@@ -56,7 +56,7 @@ class ShardSteps:
     """
 
     decode: Step
-    scorer: Callable[[Callable[[], Texts]], Step]
+    scorer: Callable[[WaitForTexts], Step]
     write: Step
     texts: Sequence[Any]
     scorers: Scorers

@@ -126,7 +126,7 @@ class ScoreShardActor:
     """A scorer whose embeddings of prompts come from Ray's object store."""
 
     def __init__(self, steps: ShardSteps) -> None:
-        self._score = steps.scorer(lambda: merged(ray.get(list(steps.texts))))
+        self._score = steps.scorer(lambda _: merged(ray.get(list(steps.texts))))
 
     def __call__(self, batch: Any) -> Any:
         """Scores a shard."""

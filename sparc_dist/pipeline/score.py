@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
@@ -23,7 +23,7 @@ from sparc_dist.planning import Scorers
 
 if TYPE_CHECKING:
     from sparc_dist.backbones.models import Backbone, Scorer
-    from sparc_dist.pipeline.embed import Embedded, Texts
+    from sparc_dist.pipeline.embed import Embedded, WaitForTexts
 
 #: The result of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
@@ -52,7 +52,7 @@ class ScoreShard:
         backbones: Sequence[BackboneConfig],
         batch_size: int,
         scorers: Scorers,
-        texts: Callable[[], Texts],
+        texts: WaitForTexts,
     ) -> None:
         """texts: waits for the embeddings of the prompts, for which models need not wait."""
         # Only a worker with models loads torch: it takes seconds and much memory.
@@ -68,7 +68,7 @@ class ScoreShard:
                 with self._reported(config.name):
                     loaded[config.name] = backbone = self._load(config, device, turn)
                     hashing.submit(getattr, backbone, "weights_sha256")
-            embedded = texts()
+        embedded = texts(loaded)
         self._scorers: dict[str, Scorer] = {}
         for name, backbone in loaded.items():
             with self._reported(name):

@@ -47,7 +47,9 @@ def _score_members(
     text_pass = start_texts(towers, data.bank, group.scorers, limit)
     failures: dict[str, str] = {}
     texts = text_pass.parts
-    if data.embeddings is None and current().concurrent and group.starts_early(capacity()):
+    # One process does one thing after the other, and loads a model once for both.
+    early = not current().concurrent or group.starts_early(capacity())
+    if early and data.embeddings is None:
         print(f"{text_pass.doing} …", file=sys.stderr, flush=True)
     else:
         prompts = text_pass.wait()

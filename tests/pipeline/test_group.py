@@ -110,7 +110,7 @@ def test_a_scorer_with_other_weights_than_those_of_the_texts_fails(
     of = ([config], 8, Scorers(1, 0, 1))
     for weights in (same, other):
         loaded = Loaded(backbone.input, weights, "cpu", 0.0)
-        told = ScoreShard(*of, lambda: {config.name: (texts, loaded)}).failures  # noqa: B023
+        told = ScoreShard(*of, lambda _: {config.name: (texts, loaded)}).failures  # noqa: B023
         assert [*told] == [name for name in [config.name] if weights == other]
     (why,) = told.values()
     assert why.startswith("Backbone tiny: the hash of its weights on ")
@@ -118,6 +118,8 @@ def test_a_scorer_with_other_weights_than_those_of_the_texts_fails(
 
 
 def test_a_scorer_loads_its_models_before_it_waits_for_texts(write_config: WriteConfig) -> None:
+    from sparc_dist.backbones.models import Backbone
+
     configs = load_config(write_config(FEW, backbones=TWO)).backbones
     events = []
 
@@ -126,13 +128,13 @@ def test_a_scorer_loads_its_models_before_it_waits_for_texts(write_config: Write
             events.append(config.name)
             return super()._load(config, device, turn)
 
-    def texts() -> dict[str, Embedded]:
+    def texts(held: Mapping[str, Backbone]) -> dict[str, Embedded]:
         events.append("texts")
-        return {"one": "no texts for one", "two": "no texts for two"}
+        return {name: f"no texts for {name}" for name in held}
 
     scorer = Watched(configs, 8, Scorers(1, 0, 1), texts)
     assert events == ["one", "two", "texts"]
-    assert scorer.failures == texts()
+    assert scorer.failures == {"one": "no texts for one", "two": "no texts for two"}
 
 
 def test_pixels_of_several_sizes_are_not_copied() -> None:
