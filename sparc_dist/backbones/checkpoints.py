@@ -11,6 +11,7 @@ import open_clip
 import torch
 from open_clip.model import resize_pos_embed
 
+from sparc_dist.backbones.loading import NoDraws
 from sparc_dist.backbones.names import check_model
 from sparc_dist.backbones.weights import find_checkpoint
 from sparc_dist.config import BackboneConfig
@@ -35,7 +36,8 @@ def create_model(config: BackboneConfig) -> Any:
     # open_clip resizes the position embeddings of ViTs, but not those of ResNets.
     resnet = config.model.startswith("RN")
     try:
-        model: Any = _load_model(config, path, None if resnet else config.image_size)
+        with NoDraws():
+            model: Any = _load_model(config, path, None if resnet else config.image_size)
     except Exception as error:  # torch and open_clip raise many types
         location = "" if path == config.weights else f", stored in {path},"
         raise UserError(

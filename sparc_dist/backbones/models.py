@@ -153,7 +153,7 @@ class Backbone:
 
     def _embed_new(self, texts: Sequence[str]) -> Float32:
         """Returns embeddings (n, d) of texts and, as ``texts_of`` writes them, of singletons."""
-        written = [self._in_templates(text) for text in texts]
+        written = [in_templates(text) for text in texts]
         rows = self.encode_texts([text for group in written for text in group])
         means = [
             group.mean(dim=0) for group in torch.split(rows, [len(group) for group in written])
@@ -161,18 +161,20 @@ class Backbone:
         # The mean of one row is that row, and has length 1 already.
         return torch.nn.functional.normalize(torch.stack(means), dim=-1).cpu().numpy()
 
-    def _in_templates(self, text: str) -> list[str]:
-        ensemble, mark, name = text.partition("\0")
-        return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
-
     @cached_property
     def weights_sha256(self) -> str:
         """A hash of the weights in use, independent of the file they came from."""
         digest = hashlib.sha256()
         for name, values in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
-            digest.update(values.detach().cpu().contiguous().numpy().tobytes())
+            digest.update(values.detach().cpu().contiguous().view(-1).numpy().data)
         return digest.hexdigest()
+
+
+def in_templates(text: str) -> list[str]:
+    """Returns a text, or a singleton as ``texts_of`` writes it in each of its templates."""
+    ensemble, mark, name = text.partition("\0")
+    return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
 
 
 class Scorer:

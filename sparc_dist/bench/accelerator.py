@@ -23,6 +23,7 @@ from sparc_dist.bench.map_phase import random_directions
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.errors import UserError
+from sparc_dist.pipeline.embed import WaitForTexts
 from sparc_dist.pipeline.executor import executor, share
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.score import ScoreShard
@@ -117,16 +118,17 @@ class DeviceScorer(Scorer):
 class ScoreOnDevice(ScoreShard):
     """The scorer of the pipeline on a simulated device."""
 
-    def __init__(self, sizes: Sizes, rate: float, texts: dict[str, TextEmbeddings]) -> None:
+    def __init__(self, sizes: Sizes, rate: float, texts: WaitForTexts) -> None:
         self._sizes, self._rate = sizes, rate
         backbone = BackboneConfig(name=NAME, model=TINY)
-        super().__init__([backbone], sizes.batch, Scorers(1, 0, 1), {}, texts)
+        super().__init__([backbone], sizes.batch, Scorers(1, 0, 1), texts)
 
-    def _load(
-        self, config: BackboneConfig, device: str, turn: Lock, texts: TextEmbeddings
-    ) -> Scorer:
+    def _load(self, config: BackboneConfig, device: str, turn: Lock) -> Backbone:
         self._device = Device(config, turn, self._sizes, self._rate)
-        return DeviceScorer(self._device, texts)
+        return self._device
+
+    def _scorer(self, backbone: Backbone, embedded: Any) -> Scorer:
+        return DeviceScorer(backbone, embedded[0])  # not checked: the weights are of no interest
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Adds what the device has done so far."""
@@ -154,13 +156,13 @@ def measure(setting: BenchSetting) -> str:
     shard = _prepared(sizes)
     found: dict[tuple[int, int], list[float]] = {}
     with executor(ResourcesConfig()):
-        shared = share({NAME: texts})
+        shared = share({NAME: (texts, None)})
         for rate, at_a_time in [(r, n) for _ in range(sizes.rounds) for r in GOALS for n in (1, 2)]:
             steps = ShardSteps(
                 decode=drop_results,  # nothing is left to decode
                 scorer=partial(ScoreOnDevice, sizes, rate),
                 write=drop_results,
-                texts=shared,
+                texts=[shared],
                 scorers=Scorers(1, 0, 1, at_a_time),
                 decoders=1,
             )

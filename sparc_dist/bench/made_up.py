@@ -21,13 +21,13 @@ import pyarrow as pa
 from sparc_dist.bench.memory import peak_so_far
 from sparc_dist.config import ResourcesConfig, load_config
 from sparc_dist.pipeline.decode import DecodeShard
+from sparc_dist.pipeline.embed import WaitForTexts
 from sparc_dist.pipeline.executor import executor, using
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.on_ray import OnRay
 from sparc_dist.pipeline.score import RESULT
 from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.pipeline.todo import Row
-from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runner import run
 from sparc_dist.runs import DatasetLayout, Phase
 from sparc_dist.runs.image_list import read_images
@@ -66,11 +66,12 @@ class MakeUpShard:
 class FreeScorer:
     """Takes the place of the models: draws scores at random, the same ones for the same shard."""
 
-    def __init__(self, size: int, texts: Mapping[str, TextEmbeddings]) -> None:
+    def __init__(self, size: int, texts: WaitForTexts) -> None:
         self._size = size
+        self._texts = {name: own for name, own in texts({}).items() if not isinstance(own, str)}
         self._widths = {
             name: [len(own.singleton), len(own.auxiliary), len(own.compound), WIDTH]
-            for name, own in texts.items()
+            for name, (own, _) in self._texts.items()
         }
 
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -83,6 +84,8 @@ class FreeScorer:
             drawn = [rng.standard_normal(shape, dtype=np.float32) / 8 for shape in shapes]
             result = {"backbone": name, "widths": self._widths[name], "seconds": 0.0}
             result |= {"matrices": [part.tobytes() for part in drawn], "precision": "null"}
+            loaded = self._texts[name][1]
+            result |= {"weights_sha256": loaded.weights_sha256, "device": loaded.device}
             results.append(result | {"input": json.dumps({"size": self._size})})
         return batch.drop_columns("pixels").append_column(
             "results", pa.array([results], pa.list_(RESULT))

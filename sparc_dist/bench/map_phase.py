@@ -24,13 +24,14 @@ from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.images.reading import decode_shard
+from sparc_dist.pipeline.embed import Loaded
 from sparc_dist.pipeline.executor import capacity, executor, get, share, submit
 from sparc_dist.pipeline.map_phase import MapPhase
 from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import TextEmbeddings
-from sparc_dist.runs import Provenance, RunLayout
+from sparc_dist.runs import RunLayout
 from sparc_dist.runs.shards import ClassNames
 
 LIMIT = 3600.0  # seconds without one finished shard
@@ -111,13 +112,14 @@ def _phase(
     cost = cost_of(backbone)
     counts = (sizes.classes, sizes.classes, sizes.compounds)
     texts = TextEmbeddings(*(random_directions(count, cost.width) for count in counts))
-    target = Target(data.unit(backbone.name), Provenance("", "", "", "cpu"), ClassNames(()))
+    target = Target(data.unit(backbone.name), "", "", ClassNames(()))
+    weights = Backbone(backbone).weights_sha256
     return MapPhase(
         data,
         (backbone,),
         {backbone.name: cost.image_size},
         {backbone.name: target},
-        share({backbone.name: texts}),
+        [share({backbone.name: (texts, Loaded({}, weights, "cpu", 0.0))})],
         sizes.batch,
         jpeg_scaling=True,
     )

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "store": "store",
     "units": "units",
     "serve": "serve",
+    "start": "start",
     "scale": "scale",
 }
 #: Takes as long as all others together, so only if it is named.
@@ -37,6 +38,8 @@ those named:
   store     bytes, time and rounding of each choice of what a run keeps, beside the default
   units     nine small units together, beside one after the other
   serve     the service under load, with a replica killed, beside bare loops of the bundled model
+  start     from ray job submit to the first scored shard with one and nine backbones, and a small
+            job in one process, beside a bare open_clip script
   scale     a run on a million images that do not exist: driver, objects, restart, reduce
 
 The others took half an hour on two busy cores. Two figures are for sparc-dist plan.

@@ -18,7 +18,7 @@ from sparc_dist.config import SIMULATED
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import MethodName, PlugIn, none_found, prepared, read_plug_in
-from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
+from sparc_dist.pipeline.embed import EmbeddedPrompts, TextTower, embed_prompts
 from sparc_dist.pipeline.executor import capacity, get, share, submit
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.planning import PROCESS_BYTES, plan_scorers
@@ -136,7 +136,7 @@ def views_with(
             if unit in scored:
                 # The stored image embeddings must come from the same weights.
                 unit.check_weights(embedded.loaded[name])
-                extra: ExtraPrompts = EmbeddedExtra(texts[name].compound)
+                extra: ExtraPrompts = EmbeddedExtra(texts[name][0].compound)
             else:
                 pairs = [(prompt.text, prompt.class_ids) for prompt in prompts]
                 model = score_model(unit.config.output, unit.data.config, name)
@@ -152,13 +152,13 @@ def _embed(units: Sequence[Unit], prompts: Sequence[CompoundPrompt]) -> Embedded
     failures = {}
     if units:
         resources = units[0].config.resources
-        backbones = [(unit.backbone, unit.layout.texts) for unit in units]
+        towers = [TextTower(unit.backbone, unit.layout.texts) for unit in units]
         try:
             if not any(unit.on_gpu() for unit in units):
                 resources = resources.model_copy(update={"gpus_per_scorer": 0})
             scorers = plan_scorers(resources, capacity(), PROCESS_BYTES)
             bank = PromptBank((), tuple(prompts))
-            return embed_prompts(backbones, bank, scorers, resources.no_progress_seconds)
+            return embed_prompts(towers, bank, scorers, resources.no_progress_seconds)
         except UserError as error:  # variants without extra prompts still work
             failures = {unit.backbone.name: str(error) for unit in units}
     return EmbeddedPrompts(share({}), {}, failures)

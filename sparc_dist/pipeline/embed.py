@@ -3,36 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import explain
-from sparc_dist.pipeline.executor import Needs, current, get, share
+from sparc_dist.pipeline.executor import MOST_OF_A_CPU, Needs, current, get, share
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import PromptBank, TextEmbeddings
+from sparc_dist.runs import UnitLayout
+from sparc_dist.runs.storing import keep_prompts
+
+if TYPE_CHECKING:
+    from sparc_dist.backbones.models import Backbone
 
 
 @dataclass(frozen=True)
 class Loaded:
     """Facts about a backbone that are known once it has been loaded.
 
-    input: the images that it takes. text_seconds: the time that its texts took.
+    input: the images that it takes. text_seconds: the time that its texts took. prompts_sha256:
+    the hash of the embeddings of its prompts, where they are kept in place of scores.
     """
 
     input: dict[str, Any]
     weights_sha256: str
     device: str
     text_seconds: float
+    prompts_sha256: str = ""
+
+
+#: The embeddings of a prompt bank by a backbone, or why there are none.
+Embedded = tuple[TextEmbeddings, Loaded] | str
+#: These by the name of the backbone.
+Texts = Mapping[str, Embedded]
+#: Waits for them. It is given the backbones that this process has loaded, by name.
+WaitForTexts = Callable[[Mapping[str, "Backbone"]], Texts]
+
+
+def _accept(loaded: Loaded) -> None:
+    """Accepts any backbone."""
+
+
+@dataclass(frozen=True)
+class TextTower:
+    """What embeds a prompt bank.
+
+    store: the file that keeps its texts. known: embeddings that a labeler has; with them, the
+    backbone is only loaded. check: raises UserError if a backbone is not the one that is wanted.
+    keeps: the unit that keeps embeddings of prompts in place of scores, if it does.
+    """
+
+    backbone: BackboneConfig
+    store: str
+    known: TextEmbeddings | None = None
+    check: Callable[[Loaded], None] = _accept
+    keeps: UnitLayout | None = None
 
 
 @dataclass(frozen=True)
 class EmbeddedPrompts:
     """A prompt bank under several backbones.
 
-    texts: a reference to {backbone: TextEmbeddings}. failures: why other backbones have none.
+    texts: a reference to Texts. failures: why backbones have none.
     """
 
     texts: Any
@@ -40,66 +76,84 @@ class EmbeddedPrompts:
     failures: dict[str, str]
 
 
-def embed_prompts(
-    backbones: Sequence[tuple[BackboneConfig, str]],
-    bank: PromptBank,
-    scorers: Scorers,
-    limit: float,
-    known: Mapping[str, TextEmbeddings] | None = None,
-) -> EmbeddedPrompts:
-    """Runs the text towers on as many workers as there are scorers, on devices like theirs.
+@dataclass(frozen=True)
+class TextPass:
+    """A text pass under way. parts: references to Texts. limit: seconds to wait for each."""
 
-    backbones: each with the file that keeps its texts. known: embeddings that a labeler has, by the
-    name of the backbone; with them, the backbone is only loaded.
-    """
-    # A GPU machine may declare no CPU.
-    needs = Needs(cpus=0 if scorers.gpus else 1, gpus=scorers.gpus)
-    workers = min(scorers.actors, len(backbones))
-    parts = [(backbones[i::workers], bank, scorers, known or {}) for i in range(workers)]
-    jobs = [current().submit(_embed_prompts, part, needs) for part in parts]
-    names = ", ".join(backbone.name for backbone, _ in backbones)
-    doing = f"loading {names}" + ("" if known else f", embedding {bank.texts:,} texts")
-    texts: dict[str, TextEmbeddings] = {}
-    facts: dict[str, Loaded | str] = {}
-    with heartbeat(doing):
-        for job in jobs:
-            embedded, loaded = get(job, limit, f"{doing[0].upper()}{doing[1:]}")
-            texts |= embedded
-            facts |= loaded
-    return EmbeddedPrompts(
+    parts: Sequence[Any]
+    doing: str
+    limit: float
+
+    def wait(self) -> EmbeddedPrompts:
+        """Returns the embeddings; says meanwhile what is being done."""
+        with heartbeat(self.doing):
+            texts = self.result()
         # The driver keeps these megabytes: if a node that held them were lost, they would be
         # computed again, on a GPU that a scorer holds while it waits for them.
-        share(texts),
-        {name: fact for name, fact in facts.items() if isinstance(fact, Loaded)},
-        {name: fact for name, fact in facts.items() if isinstance(fact, str)},
-    )
+        return EmbeddedPrompts(
+            share(texts),
+            {name: found[1] for name, found in texts.items() if not isinstance(found, str)},
+            {name: found for name, found in texts.items() if isinstance(found, str)},
+        )
+
+    def result(self) -> dict[str, Embedded]:
+        """Returns what the backbones embedded."""
+        texts: dict[str, Embedded] = {}
+        for part in self.parts:
+            texts |= get(part, self.limit, f"{self.doing[0].upper()}{self.doing[1:]}")
+        return texts
+
+
+def embed_prompts(
+    towers: Sequence[TextTower], bank: PromptBank, scorers: Scorers, limit: float
+) -> EmbeddedPrompts:
+    """Embeds a bank and waits for it, see ``start_texts``."""
+    return start_texts(towers, bank, scorers, limit).wait()
+
+
+def start_texts(
+    towers: Sequence[TextTower], bank: PromptBank, scorers: Scorers, limit: float
+) -> TextPass:
+    """Starts the text towers on as many workers as there are scorers, on devices like theirs."""
+    # A GPU machine may declare no CPU. Scorers may start meanwhile, and take a trace of one.
+    needs = Needs(cpus=0 if scorers.gpus else MOST_OF_A_CPU, gpus=scorers.gpus)
+    workers = min(scorers.actors, len(towers))
+    parts = [(towers[i::workers], bank, scorers) for i in range(workers)]
+    jobs = [current().submit(_embed_prompts, part, needs) for part in parts]
+    names = ", ".join(tower.backbone.name for tower in towers)
+    known = any(tower.known for tower in towers)
+    doing = f"loading {names}" + ("" if known else f", embedding {bank.texts:,} texts")
+    return TextPass(jobs, doing, limit)
 
 
 def _embed_prompts(
-    backbones: Sequence[tuple[BackboneConfig, str]],
+    towers: Sequence[TextTower],
     bank: PromptBank,
     scorers: Scorers,
-    known: Mapping[str, TextEmbeddings],
-) -> tuple[dict[str, TextEmbeddings], dict[str, Loaded | str]]:
-    """Embeds with one backbone after the other, so that a worker holds one at a time."""
+    held: Mapping[str, Backbone] = MappingProxyType({}),
+) -> dict[str, Embedded]:
+    """Embeds with one backbone after the other, so that a worker holds one at a time.
+
+    held: those that are loaded already, by name.
+    """
     # Here and not above: the driver does not load torch.
     from sparc_dist.backbones.devices import pick_device
     from sparc_dist.backbones.models import Backbone
 
     device = pick_device(scorers.gpus, scorers.threads)
-    texts: dict[str, TextEmbeddings] = {}
-    facts: dict[str, Loaded | str] = {}
-    for config, store in backbones:
+    texts: dict[str, Embedded] = {}
+    for tower in towers:
+        name = tower.backbone.name
         try:
-            backbone = Backbone(config, device)
+            backbone = held.get(name) or Backbone(tower.backbone, device)
             start = time.perf_counter()
-            texts[config.name] = known.get(config.name) or backbone.embed(bank, store)
-            facts[config.name] = Loaded(
-                backbone.input,
-                backbone.weights_sha256,
-                backbone.device.type,
-                time.perf_counter() - start,
-            )
+            rows = tower.known or backbone.embed(bank, tower.store)
+            facts = (backbone.input, backbone.weights_sha256, backbone.device.type)
+            loaded = Loaded(*facts, time.perf_counter() - start)
+            tower.check(loaded)
+            if tower.keeps is not None:
+                loaded = replace(loaded, prompts_sha256=keep_prompts(tower.keeps, rows.by_kind))
+            texts[name] = rows, loaded
         except Exception as error:  # one backbone's error must not fail the others
-            facts[config.name] = explain(error, f"Backbone {config.name}")
-    return texts, facts
+            texts[name] = explain(error, f"Backbone {name}")
+    return texts

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparc_dist.errors import UserError
+from sparc_dist.pipeline.embed import Embedded, Texts
 from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.pipeline.map_phase import ShardOutcome
 from sparc_dist.pipeline.todo import Row, Todo
@@ -22,9 +23,6 @@ from sparc_dist.runs.layout import SEGMENT
 from sparc_dist.runs.shards import scores_table, write_shard
 from sparc_dist.runs.storing import ALL, similarities
 from sparc_dist.storage import retries
-
-if TYPE_CHECKING:
-    from sparc_dist.prompts import TextEmbeddings
 
 WHAT = "Scoring stored embeddings"
 
@@ -52,9 +50,7 @@ class EmbeddedPhase:
             for job in current().finished(jobs, limit, WHAT):
                 yield from get(job, limit, WHAT)
 
-    def score(
-        self, shard: int, names: Sequence[str], texts: Mapping[str, TextEmbeddings]
-    ) -> ShardOutcome:
+    def score(self, shard: int, names: Sequence[str], texts: Texts) -> ShardOutcome:
         """Scores a shard; a backbone's failure does not affect the others."""
         done, failures, errors = [], {}, 0
         for name in names:
@@ -65,18 +61,21 @@ class EmbeddedPhase:
                 failures[name] = str(error)
         return ShardOutcome(shard, done, failures, errors)
 
-    def _write(self, shard: int, name: str, texts: TextEmbeddings) -> int:
+    def _write(self, shard: int, name: str, embedded: Embedded) -> int:
         """Writes a shard's scores under one backbone; returns the number of unreadable images."""
+        if isinstance(embedded, str):
+            raise UserError(embedded)
         before = retries()
         target, source = self.targets[name], self.sources[name]
-        weights, width = target.scoring.weights_sha256, texts.singleton.shape[1]
-        found = EmbeddedShard.read(source, shard, weights, width)
+        texts, loaded = embedded
+        width = texts.singleton.shape[1]
+        found = EmbeddedShard.read(source, shard, loaded.weights_sha256, width)
         self._check_images(shard, found, source)
         scores = similarities(found.embedding, texts.by_kind)
-        storing = target.storing or ALL
+        storing = replace(target.storing or ALL, prompts_sha256=loaded.prompts_sha256)
         table = scores_table(found.ids, scores, found.embedding, target.names, storing)
         # The device is the one that embedded the images.
-        scoring = replace(target.scoring, device=found.marker.scoring.device)
+        scoring = target.scoring(loaded.weights_sha256, found.marker.scoring.device)
         marker = write_shard(target.unit, shard, table, found.errors, scoring)
         spent = retries() - before
         replace(marker, retries=spent, input=found.marker.input).write(target.unit)
@@ -94,7 +93,5 @@ class EmbeddedPhase:
             )
 
 
-def _score(
-    phase: EmbeddedPhase, rows: Sequence[Row], texts: Mapping[str, TextEmbeddings]
-) -> list[ShardOutcome]:
+def _score(phase: EmbeddedPhase, rows: Sequence[Row], texts: Texts) -> list[ShardOutcome]:
     return [phase.score(row["shard"], row["backbones"], texts) for row in rows]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.progress import heartbeat
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from sparc_dist.pipeline.map_phase import ShardSteps
     from sparc_dist.pipeline.todo import Row
 
+#: A scorer manages its own threads. If whole CPUs were reserved for it, none would be left for
+#: decoding on small machines; without any, it could start on a head that declares none because it
+#: shall do no work. So it takes a trace of one, and a decoder, or a text tower, leaves as much as a
+#: hundred take.
+TRACE_OF_A_CPU = 0.001
+MOST_OF_A_CPU = 0.9
 #: What can be seen of work that is under way.
 Progress = Callable[[], object]
 NOTHING_SEEN: Progress = lambda: None  # noqa: E731
@@ -39,7 +45,12 @@ class Needs:
 
 
 class Executor(Protocol):
-    """Does work. A reference stands for a result; given as an argument, it becomes the result."""
+    """Does work. A reference stands for a result; given as an argument, it becomes the result.
+
+    concurrent: whether work begins when it is submitted, and not when its result is wanted.
+    """
+
+    concurrent: ClassVar[bool]
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], needs: Needs) -> Any:
         """Starts ``work(*arguments)``; returns a reference, or one for each of several results."""

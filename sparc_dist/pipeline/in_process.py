@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.executor import NOTHING_SEEN, Needs, Progress, Tags
-from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.map_phase import ShardSteps, merged
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity, this_machine
@@ -28,17 +28,17 @@ class Later:
         self._arguments = arguments
         self._value: Any = None
 
-    def value(self) -> Any:
-        """Returns the result."""
+    def value(self, *more: Any) -> Any:
+        """Returns the result. more: arguments that are known only now."""
         if self._work is not None:
-            self._value = self._work(*map(resolved, self._arguments))
+            self._value = self._work(*map(resolved, self._arguments), *more)
             self._work, self._arguments = None, ()  # frees what was only needed for it
         return self._value
 
 
-def resolved(reference: Any) -> Any:
+def resolved(reference: Any, *more: Any) -> Any:
     """Returns the result of a reference, or any other value as it is."""
-    return reference.value() if isinstance(reference, Later) else reference
+    return reference.value(*more) if isinstance(reference, Later) else reference
 
 
 @dataclass
@@ -46,6 +46,7 @@ class InProcess:
     """Does work in this process, when its result is wanted."""
 
     cpus: int | None = None
+    concurrent: ClassVar[bool] = False
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], needs: Needs) -> Any:
         """Returns a reference, or one for each of several results."""
@@ -74,7 +75,8 @@ class InProcess:
         self, steps: ShardSteps, segments: Iterable[list[Row]], limit: float
     ) -> Iterator[Mapping[str, Any]]:
         """Decodes the next shards in threads while one is scored."""
-        score = steps.scorer(resolved(steps.texts))
+        # A model is loaded once, for texts and images.
+        score = steps.scorer(lambda held: merged(resolved(part, held) for part in steps.texts))
         rows = chain.from_iterable(segments)
         with ThreadPoolExecutor(steps.decoders) as pool:
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
+from sparc_dist.pipeline.embed import Embedded, Texts, WaitForTexts
 from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.score import ScoreShard
 from sparc_dist.pipeline.todo import Todo
@@ -18,9 +19,6 @@ from sparc_dist.pipeline.write import Target, WriteShard
 from sparc_dist.planning import Scorers
 from sparc_dist.runs import DatasetLayout
 from sparc_dist.runs.layout import SEGMENT
-
-if TYPE_CHECKING:
-    from sparc_dist.prompts import TextEmbeddings
 
 #: A segment has at least so many shards for each scorer, because each starts its scorers again.
 SHARDS_PER_SCORER = 512
@@ -53,23 +51,29 @@ class ShardOutcome:
 class ShardSteps:
     """The three steps of a shard.
 
-    texts: a reference to {backbone: TextEmbeddings}, which ``scorer`` needs. decoders: how many
+    texts: references to Texts. scorer: is given a function that waits for them. decoders: how many
     shards are decoded at a time.
     """
 
     decode: Step
-    scorer: Callable[[Mapping[str, TextEmbeddings]], Step]
+    scorer: Callable[[WaitForTexts], Step]
     write: Step
-    texts: Any
+    texts: Sequence[Any]
     scorers: Scorers
     decoders: int
+
+
+def merged(parts: Iterable[Texts]) -> dict[str, Embedded]:
+    """Returns all parts as one."""
+    return {name: found for part in parts for name, found in part.items()}
 
 
 @dataclass(frozen=True)
 class MapPhase:
     """Everything needed to score a data set's shards with a group of backbones.
 
-    sizes and targets: by the name of the backbone. texts: as embed_prompts returns them.
+    sizes and targets: by the name of the backbone. texts: references to Texts, which may still be
+    under way.
     jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
     """
 
@@ -77,7 +81,7 @@ class MapPhase:
     backbones: tuple[BackboneConfig, ...]
     sizes: Mapping[str, int]
     targets: Mapping[str, Target]
-    texts: Any
+    texts: Sequence[Any]
     batch_size: int
     jpeg_scaling: bool
 
@@ -92,10 +96,9 @@ class MapPhase:
 
     def steps(self, scorers: Scorers, decoders: int) -> ShardSteps:
         """Returns the steps of a shard."""
-        weights = {name: to.scoring.weights_sha256 for name, to in self.targets.items()}
         return ShardSteps(
             DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
-            partial(ScoreShard, self.backbones, self.batch_size, scorers, weights),
+            partial(ScoreShard, self.backbones, self.batch_size, scorers),
             WriteShard(self.targets),
             self.texts,
             scorers,

@@ -10,11 +10,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import ray
-import ray.data
 from ray.exceptions import GetTimeoutError
 from ray.util.annotations import RayDeprecationWarning
 from ray.util.metrics import Counter, Gauge
@@ -22,20 +23,30 @@ from ray.util.metrics import Counter, Gauge
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.cluster import cluster_capacity, request_workers
-from sparc_dist.pipeline.executor import NOTHING_SEEN, Needs, Progress, Tags
-from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.executor import (
+    MOST_OF_A_CPU,
+    NOTHING_SEEN,
+    TRACE_OF_A_CPU,
+    Needs,
+    Progress,
+    Tags,
+)
+from sparc_dist.pipeline.map_phase import ShardSteps, merged
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
 
-#: A scorer manages its own threads. If whole CPUs were reserved for it, none would be left for
-#: decoding on small machines; without any, it could start on a head that declares none because it
-#: shall do no work. So it takes a trace of one, and a decoder leaves as much as a hundred take.
-SCORER_CPUS = 0.001
-DECODER_CPUS = 0.9
+if TYPE_CHECKING:
+    import ray.data  # at run time, Ray imports it when it is first used
 
 
 class OnRay:
     """Does work on the Ray that this process has joined. The driver holds references only."""
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        # Ray Data takes a second to import; meanwhile, the first workers start.
+        Thread(target=import_module, args=("ray.data",), daemon=True).start()
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], needs: Needs) -> Any:
         """Starts a task; returns its reference, or one for each of several results."""
@@ -93,7 +104,7 @@ class OnRay:
         decoded = data.map_batches(
             steps.decode,
             compute=ray.data.TaskPoolStrategy(size=min(steps.decoders, len(rows))),
-            num_cpus=DECODER_CPUS,
+            num_cpus=MOST_OF_A_CPU,
             **one,
         )
         yield from _finished(decoded, len(rows), steps).iter_rows()
@@ -119,7 +130,7 @@ class ScoreShardActor:
     """A scorer whose embeddings of prompts come from Ray's object store."""
 
     def __init__(self, steps: ShardSteps) -> None:
-        self._score = steps.scorer(ray.get(steps.texts))
+        self._score = steps.scorer(lambda _: merged(ray.get(list(steps.texts))))
 
     def __call__(self, batch: Any) -> Any:
         """Scores a shard."""
@@ -146,7 +157,7 @@ def _finished(decoded: ray.data.Dataset, shards: int, steps: ShardSteps) -> ray.
             fn_constructor_args=(steps,),
             compute=pool,
             # A GPU machine may declare no CPU.
-            num_cpus=0 if scorers.gpus else SCORER_CPUS,
+            num_cpus=0 if scorers.gpus else TRACE_OF_A_CPU,
             num_gpus=scorers.gpus,
             max_concurrency=scorers.shards,
             **one,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from sparc_dist.planning import Scorers
 
 if TYPE_CHECKING:
     from sparc_dist.backbones.models import Backbone, Scorer
-    from sparc_dist.prompts import TextEmbeddings
+    from sparc_dist.pipeline.embed import Embedded, WaitForTexts
 
 #: The result of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
@@ -30,6 +32,9 @@ RESULT = pa.struct(
         ("matrices", pa.list_(pa.large_binary())),
         ("widths", pa.list_(pa.int64())),
         ("seconds", pa.float64()),
+        ("weights_sha256", pa.string()),
+        ("prompts_sha256", pa.string()),
+        ("device", pa.string()),
         ("input", pa.string()),
         ("precision", pa.string()),
         ("failure", pa.string()),
@@ -48,37 +53,51 @@ class ScoreShard:
         backbones: Sequence[BackboneConfig],
         batch_size: int,
         scorers: Scorers,
-        weights: Mapping[str, str],
-        texts: Mapping[str, TextEmbeddings],
+        texts: WaitForTexts,
     ) -> None:
-        """weights: the hashes of those that embedded the texts. Both by the name of the backbone.
-
-        A backbone without a hash is not checked.
-        """
+        """texts: waits for the embeddings of the prompts, for which models need not wait."""
         # Only a worker with models loads torch: it takes seconds and much memory.
         from sparc_dist.backbones.devices import pick_device
 
         device = pick_device(scorers.gpus, scorers.threads)
         self._batch_size = batch_size
-        self._scorers: dict[str, Scorer] = {}
         self.failures: dict[str, str] = {}
         turn = Lock()
-        for config in backbones:
-            try:
-                scorer = self._load(config, device, turn, texts[config.name])
-                _check_weights(scorer.backbone, weights.get(config.name))
-                self._scorers[config.name] = scorer
-            except (
-                Exception
-            ) as error:  # reported with every shard: Ray loses what an actor's constructor raises
-                self.failures[config.name] = explain(error, f"Backbone {config.name}")
+        loaded: dict[str, Backbone] = {}
+        with ThreadPoolExecutor(1) as hashing:  # while the next model is loaded
+            for config in backbones:
+                with self._reported(config.name):
+                    loaded[config.name] = backbone = self._load(config, device, turn)
+                    hashing.submit(getattr, backbone, "weights_sha256")
+        embedded = texts(loaded)
+        self._scorers: dict[str, Scorer] = {}
+        self._prompts: dict[str, str] = {}  # hashes of embeddings that are kept
+        for name, backbone in loaded.items():
+            with self._reported(name):
+                self._scorers[name] = self._scorer(backbone, embedded[name])
 
-    def _load(
-        self, config: BackboneConfig, device: str, turn: Lock, texts: TextEmbeddings
-    ) -> Scorer:
-        from sparc_dist.backbones.models import Backbone, Scorer
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """Reports an error with every shard: Ray loses what an actor's constructor raises."""
+        try:
+            yield
+        except Exception as error:
+            self.failures[name] = explain(error, f"Backbone {name}")
 
-        return Scorer(Backbone(config, device, turn), texts)
+    def _load(self, config: BackboneConfig, device: str, turn: Lock) -> Backbone:
+        from sparc_dist.backbones.models import Backbone
+
+        return Backbone(config, device, turn)
+
+    def _scorer(self, backbone: Backbone, embedded: Embedded) -> Scorer:
+        from sparc_dist.backbones.models import Scorer
+
+        if isinstance(embedded, str):
+            raise UserError(embedded)
+        texts, loaded = embedded
+        _check_weights(backbone, loaded.weights_sha256)
+        self._prompts[backbone.name] = loaded.prompts_sha256
+        return Scorer(backbone, texts)
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -117,6 +136,9 @@ class ScoreShard:
             "matrices": [part.tobytes() for part in parts],
             "widths": [part.shape[1] for part in parts],
             "seconds": time.perf_counter() - start,
+            "weights_sha256": scorer.backbone.weights_sha256,
+            "prompts_sha256": self._prompts[name],
+            "device": scorer.backbone.device.type,
             "input": json.dumps(scorer.backbone.input),
             "precision": json.dumps(precision),
         }
@@ -139,12 +161,12 @@ def _bytes_of(values: pa.LargeBinaryArray) -> list[NDArray[np.uint8]]:
     return [whole[start:end] for start, end in pairwise(edges)]
 
 
-def _check_weights(backbone: Backbone, texts: str | None) -> None:
+def _check_weights(backbone: Backbone, texts: str) -> None:
     """Raises UserError unless the weights are those that embedded the texts.
 
     texts: the hash of these. The same path may name different files on different nodes.
     """
-    if texts and backbone.weights_sha256 != texts:
+    if backbone.weights_sha256 != texts:
         raise UserError(
             f"Backbone {backbone.name}: the hash of its weights on {socket.gethostname()} begins "
             f"with {backbone.weights_sha256[:12]}, and of those that embedded the prompts with "

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.embed import EmbeddedPrompts, embed_prompts
+from sparc_dist.pipeline.embed import start_texts
 from sparc_dist.pipeline.embedded_phase import EmbeddedPhase
+from sparc_dist.pipeline.executor import capacity, current
 from sparc_dist.pipeline.map_phase import MapPhase, ShardOutcome
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.pipeline.write import Target
 from sparc_dist.planning import BackboneGroup
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -42,47 +44,46 @@ def _score_members(
 ) -> dict[str, str]:
     """Scores the shards ``todo`` of units that have some; returns failures by backbone."""
     data, limit = members[0].data, members[0].config.resources.no_progress_seconds
-    backbones = [(unit.backbone, unit.layout.texts) for unit in members]
-    known = {unit.backbone.name: texts for unit in members if (texts := unit.texts)}
-    prompts = embed_prompts(backbones, data.bank, group.scorers, limit, known)
-    failures = dict(prompts.failures)
-    for unit in members:
-        if loaded := prompts.loaded.get(unit.backbone.name):
-            unit.stages.texts(data.bank.texts, loaded.text_seconds)
-    targets = {}
-    for unit in members:
-        name = unit.backbone.name
-        if name not in failures:
-            try:
-                targets[name] = unit.target(prompts.loaded[name], prompts.texts)
-            except UserError as error:
-                failures[name] = str(error)
-    ready = {unit.backbone.name: unit for unit in members if unit.backbone.name in targets}
+    towers = [unit.text_tower for unit in members]
+    text_pass = start_texts(towers, data.bank, group.scorers, limit)
+    failures: dict[str, str] = {}
+    texts = text_pass.parts
+    # One process does one thing after the other, and loads a model once for both.
+    early = not current().concurrent or group.starts_early(capacity())
+    if early and data.embeddings is None:
+        print(f"{text_pass.doing} …", file=sys.stderr, flush=True)
+    else:
+        prompts = text_pass.wait()
+        texts, failures = [prompts.texts], dict(prompts.failures)
+    ready = {unit.backbone.name: unit for unit in members if unit.backbone.name not in failures}
     if ready:
-        score = _phase(group, ready, targets, prompts)
+        score = _phase(group, ready, texts)
         failures |= _run(score, ready, {name: todo[name] for name in ready})
+        for name, found in text_pass.result().items():
+            if not isinstance(found, str):
+                ready[name].stages.texts(data.bank.texts, found[1].text_seconds)
     return failures
 
 
-def _phase(
-    group: BackboneGroup,
-    units: Mapping[str, Unit],
-    targets: Mapping[str, Target],
-    prompts: EmbeddedPrompts,
-) -> ScoreShards:
-    """Returns what scores shards: from stored embeddings if there are any, else from images."""
+def _phase(group: BackboneGroup, units: Mapping[str, Unit], texts: Sequence[Any]) -> ScoreShards:
+    """Returns what scores shards: from stored embeddings if there are any, else from images.
+
+    texts: references to Texts.
+    """
     first = next(iter(units.values()))
     data, limit = first.data, first.config.resources.no_progress_seconds
+    targets = {name: unit.target for name, unit in units.items()}
     if data.embeddings is not None:
         sources = {name: data.embeddings.unit(unit.backbone) for name, unit in units.items()}
         stored = EmbeddedPhase(data.layout, sources, targets)
-        return partial(stored.run, texts=prompts.texts, limit=limit)
+        return partial(stored.run, texts=texts[0], limit=limit)
+    sizes = zip(group.backbones, group.costs, strict=True)
     phase = MapPhase(
         data.layout,
         tuple(unit.backbone for unit in units.values()),
-        {name: prompts.loaded[name].input["size"] for name in units},
+        {backbone.name: cost.image_size for backbone, cost in sizes},
         targets,
-        prompts.texts,
+        texts,
         first.config.batch_size,
         first.jpeg_scaling,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,7 @@ from sparc_dist.core import methods_of
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
 from sparc_dist.pipeline.compaction import Compaction
-from sparc_dist.pipeline.embed import Loaded
-from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.pipeline.embed import Loaded, TextTower
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
@@ -30,7 +29,6 @@ from sparc_dist.runs.decisions_file import read_decisions, write_decisions
 from sparc_dist.runs.doubts import doubts_of
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
 from sparc_dist.runs.marker_tables import forget
-from sparc_dist.runs.storing import keep_prompts
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -97,8 +95,8 @@ class Unit:
 
     def check_weights(self, loaded: Loaded) -> None:
         """Raises UserError unless the weights are those of the stored scores and embeddings."""
-        self._scored_by = self._summary().scorings
-        self._check_same("weights", loaded.weights_sha256)
+        known = frozenset(old.weights_sha256 for old in self._summary().scorings)
+        SameModel(self.layout.root, known, None, self.backbone)(loaded)
 
     @cached_property
     def labeler(self) -> FittedLabeler | None:
@@ -119,35 +117,31 @@ class Unit:
         known = {} if self.labeler is None else self.labeler.texts
         return TextEmbeddings(**known) if known else None
 
-    def target(self, loaded: Loaded, texts: Any) -> Target:
-        """Returns where the shards ``todo`` go, and what scores them: as the other shards.
+    @property
+    def text_tower(self) -> TextTower:
+        """What embeds its prompts, if its weights are those of the other shards and the labeler."""
+        known = frozenset(old.weights_sha256 for old in self._scored_by)
+        model = None if self.labeler is None else self.labeler.image_model
+        check = SameModel(self.layout.root, known, model, self.backbone)
+        keeps = self.layout if self._keeps_prompts else None
+        return TextTower(self.backbone, self.layout.texts, self.texts, check, keeps)
 
-        texts: a reference to {backbone: TextEmbeddings}.
-        """
-        self._check_same("weights", loaded.weights_sha256)
-        if self.labeler is not None:
-            self.labeler.image_model.check(loaded.weights_sha256, loaded.input)
-            self.labeler.image_model.check_features(self.backbone)
-        hashes = (loaded.weights_sha256, self.data.bank.sha256, self.data.images_sha256)
-        scoring = Provenance(*hashes, loaded.device)
-        storing = self._storing(texts) if self.config.labeler is None else None
-        return Target(self.layout, scoring, self.data.bank.names, self.labeler, storing)
+    @property
+    def target(self) -> Target:
+        """Where the shards ``todo`` go."""
+        bank, config = self.data.bank, self.config
+        hashes = (bank.sha256, self.data.images_sha256)
+        storing = Storing(config.store, config.stored_precision) if not config.labeler else None
+        return Target(self.layout, *hashes, bank.names, self.labeler, storing)
+
+    @property
+    def _keeps_prompts(self) -> bool:
+        return self.config.store == "embeddings" and self.config.labeler is None
 
     @property
     def needs_prompts(self) -> bool:
         """Whether its scores are not kept, and what they are computed from does not exist."""
-        if self.config.store != "embeddings" or self.config.labeler is not None:
-            return False
-        return not storage.exists(self.layout.prompt_embeddings)
-
-    def _storing(self, texts: Any) -> Storing:
-        """Returns what is kept; if not the scores, writes the embeddings that make them."""
-        config, sha256 = self.config, ""
-        if config.store == "embeddings":
-            job = submit(_keep_prompts, self.layout, self.backbone.name, texts)
-            limit = config.resources.no_progress_seconds
-            sha256 = get(job, limit, "Writing the embeddings of prompts")
-        return Storing(config.store, config.stored_precision, sha256)
+        return self._keeps_prompts and not storage.exists(self.layout.prompt_embeddings)
 
     def reduce(self) -> dict[str, Any]:
         """Writes final scores, labeler and metrics, from complete scores; returns the metrics."""
@@ -242,17 +236,39 @@ class Unit:
         return ReducePhase(*of, summary.images, summary.key, limit)
 
     def _check_same(self, what: str, sha256: str) -> None:
-        """Raises UserError if earlier shards were made with other weights, prompts or images."""
+        """Raises UserError if earlier shards were made with other prompts or images."""
         known = {sha256, *(self.data.earlier if what == "images" else ())}
         if any(getattr(old, f"{what}_sha256") not in known for old in self._scored_by):
-            raise UserError(
-                f"Some shards of {self.layout.root} were scored with other {what} than the current "
-                f"ones; restore the old {what}, or start over with --overwrite or --to NEW."
-            )
+            raise _changed(self.layout.root, what)
 
 
-def _keep_prompts(unit: UnitLayout, name: str, texts: Mapping[str, TextEmbeddings]) -> str:
-    return keep_prompts(unit, texts[name].by_kind)
+@dataclass(frozen=True)
+class SameModel:
+    """Checks that a backbone is the one that has scored other shards of a unit.
+
+    root: the unit. weights: the hashes of those. image_model: that of the labeler, if there is one.
+    """
+
+    root: str
+    weights: frozenset[str]
+    image_model: ImageModel | None
+    backbone: BackboneConfig
+
+    def __call__(self, loaded: Loaded) -> None:
+        """Raises UserError if a backbone that was loaded is another one."""
+        if self.weights - {loaded.weights_sha256}:
+            raise _changed(self.root, "weights")
+        if self.image_model is not None:
+            self.image_model.check(loaded.weights_sha256, loaded.input)
+            self.image_model.check_features(self.backbone)
+
+
+def _changed(root: str, what: str) -> UserError:
+    """Returns the error about earlier shards that were made with something else."""
+    return UserError(
+        f"Some shards of {root} were scored with other {what} than the current ones; restore the "
+        f"old {what}, or start over with --overwrite or --to NEW."
+    )
 
 
 def primary_of(config: Config, dataset: DatasetConfig) -> str:

@@ -25,17 +25,22 @@ FAILURE = pa.struct([("backbone", pa.string()), ("failure", pa.string())])
 
 @dataclass(frozen=True)
 class Target:
-    """Where a unit's scores go, what they were made with, and the names of their columns.
+    """Where a unit's scores go, what they were made from, and the names of their columns.
 
     labeler: makes final scores and labels of them at once. storing: what is kept of them; None:
     nothing.
     """
 
     unit: UnitLayout
-    scoring: Provenance
+    prompts_sha256: str
+    images_sha256: str
     names: ClassNames
     labeler: FittedLabeler | None = None
     storing: Storing | None = ALL
+
+    def scoring(self, weights_sha256: str, device: str) -> Provenance:
+        """Returns what scores are made with, by a model on a device."""
+        return Provenance(weights_sha256, self.prompts_sha256, self.images_sha256, device)
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,10 @@ class WriteShard:
         scores = Scores(singleton, auxiliary, compound)
         kept = None
         if target.storing is not None:
-            kept = scores_table(ids, scores, embedding, target.names, target.storing)
-        marker = write_shard(target.unit, row["shard"], kept, row["errors"], target.scoring)
+            storing = replace(target.storing, prompts_sha256=result["prompts_sha256"])
+            kept = scores_table(ids, scores, embedding, target.names, storing)
+        scoring = target.scoring(result["weights_sha256"], result["device"])
+        marker = write_shard(target.unit, row["shard"], kept, row["errors"], scoring)
         if target.labeler is not None:
             marker = write_labelled(target.unit, marker, ids, target.labeler, scores)
         replace(

@@ -55,6 +55,17 @@ class BackboneGroup:
         """The distinct input sizes of the backbones, sorted."""
         return sorted({cost.image_size for cost in self.costs})
 
+    def starts_early(self, capacity: Capacity) -> bool:
+        """Whether scorers may load their models while texts are embedded.
+
+        On CPUs, if there is memory for both: a scorer that held a GPU and waited for texts could
+        keep it from what embeds them.
+        """
+        towers = min(self.scorers.actors, len(self.backbones))
+        weights = 4 * max(cost.parameters for cost in self.costs)
+        need = self.scorers.actors * self.scorer_bytes + towers * (PROCESS_BYTES + weights)
+        return not self.scorers.gpus and need <= capacity.memory
+
     def alone(self, name: str) -> BackboneGroup:
         """Returns the group with only the backbone of this name."""
         members = zip(self.backbones, self.costs, strict=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist.bench.start import PARTS
 from sparc_dist.cli import main
 from sparc_dist.runs import STAGES
 
@@ -153,6 +154,24 @@ def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "speed"])
     assert "units" in capsys.readouterr().err
+
+
+def test_start_compares_jobs_and_a_small_job_with_a_bare_script(bench: Bench) -> None:
+    title, figures = bench("start")
+    assert "sparc-tiny, 27 texts, shards of 4 images" in title
+    assert ratios(figures) == [
+        "first scored shard of 1 backbones, job / bare script",
+        "first scored shard of 2 backbones, job / bare script",
+        "small job of 8 images in one process / bare script",
+    ]
+    head, *lines = bench.others[0].splitlines()
+    assert head.split("  ")[-1] == "2 backbones"
+    jobs, scripts = lines[: len(PARTS) + 1], lines[len(PARTS) + 2 :]
+    for line in jobs:
+        edges = re.findall(r"([\d.]+) to +([\d.]+)", line)
+        assert len(edges) == 2
+        assert all(float(start) <= float(end) for start, end in edges)
+    assert [line.split()[0] for line in scripts][:3] == ["imports", "weights", "texts"]
 
 
 def test_scale_runs_without_images(bench: Bench, cluster: str) -> None:

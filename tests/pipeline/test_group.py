@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from ray.exceptions import ActorDiedError
 
-from sparc_dist.config import ResourcesConfig, load_config
+from sparc_dist.config import BackboneConfig, ResourcesConfig, load_config
+from sparc_dist.pipeline.embed import Embedded, Loaded
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.map_phase import ShardSteps
@@ -104,13 +105,36 @@ def test_a_scorer_with_other_weights_than_those_of_the_texts_fails(
 
     (config,) = load_config(write_config(FEW)).backbones
     backbone = Backbone(config)
-    texts = {config.name: backbone.embed(PromptBank(("cat",), ()))}
+    texts = backbone.embed(PromptBank(("cat",), ()))
     same, other = backbone.weights_sha256, "0" * 64
     of = ([config], 8, Scorers(1, 0, 1))
-    assert not ScoreShard(*of, {config.name: same}, texts).failures
-    told = ScoreShard(*of, {config.name: other}, texts).failures[config.name]
-    assert told.startswith("Backbone tiny: the hash of its weights on ")
-    assert f"begins with {same[:12]}, and of those that embedded the prompts with 0000" in told
+    for weights in (same, other):
+        loaded = Loaded(backbone.input, weights, "cpu", 0.0)
+        told = ScoreShard(*of, lambda _: {config.name: (texts, loaded)}).failures  # noqa: B023
+        assert [*told] == [name for name in [config.name] if weights == other]
+    (why,) = told.values()
+    assert why.startswith("Backbone tiny: the hash of its weights on ")
+    assert f"begins with {same[:12]}, and of those that embedded the prompts with 0000" in why
+
+
+def test_a_scorer_loads_its_models_before_it_waits_for_texts(write_config: WriteConfig) -> None:
+    from sparc_dist.backbones.models import Backbone
+
+    configs = load_config(write_config(FEW, backbones=TWO)).backbones
+    events = []
+
+    class Watched(ScoreShard):
+        def _load(self, config: BackboneConfig, device: str, turn: Any) -> Any:
+            events.append(config.name)
+            return super()._load(config, device, turn)
+
+    def texts(held: Mapping[str, Backbone]) -> dict[str, Embedded]:
+        events.append("texts")
+        return {name: f"no texts for {name}" for name in held}
+
+    scorer = Watched(configs, 8, Scorers(1, 0, 1), texts)
+    assert events == ["one", "two", "texts"]
+    assert scorer.failures == {"one": "no texts for one", "two": "no texts for two"}
 
 
 def test_pixels_of_several_sizes_are_not_copied() -> None:

@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparc_dist.config import ResourcesConfig
+from sparc_dist.config import BackboneConfig, ResourcesConfig
 from sparc_dist.pipeline.executor import Needs, current, get, joins_ray, submit, using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import SMALL, is_small
@@ -45,6 +46,29 @@ def test_in_process_and_on_ray_have_the_same_bytes(original: Path, tmp_path: Pat
     with using(InProcess()):
         assert not go(tmp_path / "resumed").failures
     assert contents(unit) == contents(rays)
+
+
+def test_a_model_is_loaded_once_for_texts_and_images(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparc_dist.backbones.models import Backbone
+
+    loaded = []
+    load = Backbone.__init__
+
+    def counted(self: Backbone, config: BackboneConfig, *rest: Any) -> None:
+        loaded.append(config.name)
+        load(self, config, *rest)
+
+    monkeypatch.setattr(Backbone, "__init__", counted)
+    shutil.copytree(original, tmp_path / "new", ignore=shutil.ignore_patterns("run"))
+    with using(InProcess()):
+        assert not go(tmp_path / "new").failures
+    assert loaded == ["tiny"]
+    ours, others = (folder / "run" / "scenes" / "tiny" for folder in (tmp_path / "new", original))
+    assert contents(ours) == contents(others)
+    stages = json.loads((ours / "metrics.json").read_text())["stages"]
+    assert stages["embedding"]["texts"] > 0
 
 
 def test_a_small_run_does_not_import_ray(tmp_path: Path, scenes: Path) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,74 +15,19 @@ from threading import Event, Thread
 import pytest
 import yaml
 
+from sparc_dist.bench.head import Head
 from tests.support.command import outcome_hashes
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow  # each starts models or Ray several times
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 NINE = [f"tiny-{number}" for number in range(9)]
 SECONDS = 300
 
 
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
-class Head:
-    """A head node on loopback with two logical GPUs, started in a project's folder."""
-
-    def __init__(self, project: Path, scratch: Path) -> None:
-        self.project = project
-        self.dashboard, self.agent, self.metrics = (free_port() for _ in range(3))
-        (scratch / "token").write_text("a-token-of-the-tests-and-of-nobody-else")
-        others = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        self.env = {
-            **others,
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(scratch / "token"),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
-        # With --block, so that it can be ended alone: `ray stop` would end every Ray there is.
-        self.process = subprocess.Popen(
-            [
-                *("ray", "start", "--head", "--block", "--node-ip-address=127.0.0.1"),
-                *("--num-cpus=4", "--num-gpus=2", "--dashboard-host=127.0.0.1"),
-                *(f"--port={free_port()}", f"--dashboard-port={self.dashboard}"),
-                f"--dashboard-agent-listen-port={self.agent}",
-                f"--metrics-export-port={self.metrics}",
-            ],
-            cwd=project,
-            env=self.env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """``ray job submit``, followed to the end."""
-        return subprocess.run(
-            ["ray", "job", "submit", f"--address=http://127.0.0.1:{self.dashboard}", *arguments],
-            cwd=self.project,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-
-    def is_up(self) -> bool:
-        """Whether dashboard and agent, which takes the jobs, listen."""
-        try:
-            for port in (self.dashboard, self.agent):
-                socket.create_connection(("127.0.0.1", port), 2).close()
-        except OSError:
-            return False
-        return True
+class WatchedHead(Head):
+    """A head with two logical GPUs, whose metrics are looked at."""
 
     def prometheus(self) -> str:
         url = f"http://127.0.0.1:{self.metrics}/metrics"
@@ -112,15 +53,9 @@ class Head:
             over.set()
             watcher.join()
 
-    def stop(self) -> None:
-        for end in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(self.process.pid, end)
-                self.process.wait(5)
-
 
 @pytest.fixture(scope="module")
-def head(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+def head(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedHead]:
     """A project's folder with its sparc.yaml, and a head that was started in it."""
     project = tmp_path_factory.mktemp("project")
     for name in ("sparc_dist", "jobs"):
@@ -130,7 +65,8 @@ def head(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
     config["backbones"] = [{"name": name, "model": "sparc-tiny"} for name in NINE]
     config["resources"] = {}
     (project / "sparc.yaml").write_text(json.dumps(config))
-    head = Head(project, tmp_path_factory.mktemp("head"))
+    resources = ("--num-cpus=4", "--num-gpus=2")
+    head = WatchedHead(project, tmp_path_factory.mktemp("head"), resources)
     try:
         assert until(head.is_up, SECONDS)
         yield head
@@ -138,7 +74,7 @@ def head(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
         head.stop()
 
 
-def test_nine_backbones_as_a_job(head: Head, original: Path) -> None:
+def test_nine_backbones_as_a_job(head: WatchedHead, original: Path) -> None:
     with head.watched() as seen:
         done = head.submit("--working-dir", ".", "--", "python", "jobs/run_all.py")
     assert done.returncode == 0, done.stdout + done.stderr

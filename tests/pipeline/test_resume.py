@@ -143,6 +143,28 @@ def test_a_run_whose_record_is_damaged_is_not_guessed_at(
     assert not list(unit.glob("done/*")) + list(unit.glob("metrics.json"))
 
 
+def remove_a_marker(run_folder: Path, **changes: str) -> Path:
+    """Removes one of a finished unit's markers and changes the others; returns the unit."""
+    unit = run_folder / "scenes" / "tiny"
+    (unit / "metrics.json").unlink()
+    first, *others = sorted((unit / "done").iterdir())
+    first.unlink()
+    for path in others:
+        marker = json.loads(path.read_text())
+        marker["scoring"] |= changes
+        path.write_text(json.dumps(marker))
+    return unit
+
+
+@pytest.mark.usefixtures("cluster")
+def test_weights_that_changed_in_mid_run_are_not_mixed_in_by_scorers_that_start_early(
+    finished: Path,
+) -> None:
+    unit = remove_a_marker(finished / "run", weights_sha256="0" * 64)
+    assert "scored with other weights than the current" in go(finished).failures["scenes", "tiny"]
+    assert not (unit / "done" / "00000.json").exists()
+
+
 def test_prompts_or_images_that_changed_in_mid_run_are_not_mixed_in(finished: Path) -> None:
     (finished / "run" / "scenes" / "tiny" / "metrics.json").unlink()
     marker = finished / "run" / "scenes" / "dataset.json"

@@ -21,7 +21,7 @@ from sparc_dist.config import load_config
 from sparc_dist.core import METHODS, Method, Scores, fit_fusions
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import decode
-from sparc_dist.pipeline.embed import embed_prompts
+from sparc_dist.pipeline.embed import TextTower, embed_prompts
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import PromptBank
 from sparc_dist.report import write_report
@@ -322,11 +322,10 @@ def test_a_cluster_that_is_busy_for_good_is_a_sentence(write_config: WriteConfig
     # What the test before has left may still be on its way out.
     assert until(lambda: ray.available_resources().get("CPU") == cpus, 60)
     block = ray.remote(num_cpus=cpus)(lambda: time.sleep(600)).remote()
+    towers = [TextTower(config.backbones[0], "")]
     try:
         with pytest.raises(UserError, match=r"Loading tiny.* took longer than .* \(2 s\); the cl"):
-            embed_prompts(
-                [(config.backbones[0], "")], PromptBank(("cat",), ()), Scorers(1, 0, 1), 2
-            )
+            embed_prompts(towers, PromptBank(("cat",), ()), Scorers(1, 0, 1), 2)
     finally:
         ray.cancel(block, force=True)
 
@@ -337,8 +336,8 @@ def test_text_embeddings_stay_in_the_object_store(
 ) -> None:
     config = load_config(write_config())
     bank = PromptBank(("cat", "dog"), ())
-    prompts = embed_prompts([(config.backbones[0], "")], bank, Scorers(1, 0, 1), limit=300)
+    prompts = embed_prompts([TextTower(config.backbones[0], "")], bank, Scorers(1, 0, 1), 300)
     assert isinstance(prompts.texts, ray.ObjectRef)
-    texts = ray.get(prompts.texts)["tiny"]
+    texts, _ = ray.get(prompts.texts)["tiny"]
     assert texts.singleton.shape == texts.auxiliary.shape
     assert texts.compound.shape == (0, texts.singleton.shape[1])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparc_dist.backbones import cost_of
-from sparc_dist.config import OPENAI, Config, ResourcesConfig, parse
+from sparc_dist.config import OPENAI, TINY, Config, ResourcesConfig, parse
 from sparc_dist.errors import UserError
 from sparc_dist.planning import GB, BackboneGroup, Capacity, plan, plan_scorers
 from sparc_dist.planning.capacity import own_memory
@@ -41,6 +41,29 @@ def test_scorers_use_what_the_cluster_has(
 ) -> None:
     scorers = plan_scorers(ResourcesConfig.model_validate(resources), capacity, SMALL)
     assert (scorers.actors, scorers.gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "capacity", "early"),
+    [
+        ({}, LAPTOP, True),
+        ({}, GPUS, False),
+        ({"gpus_per_scorer": 0}, GPUS, True),
+        ({"scorers": 1}, Capacity(2, 0, 3.5 * GB, GB), True),
+        ({"scorers": 1}, Capacity(2, 0, 2.9 * GB, GB), False),
+    ],
+)
+def test_scorers_start_with_the_text_pass_on_cpus_with_memory_for_both(
+    resources: dict[str, Any], capacity: Capacity, early: bool
+) -> None:
+    raw: dict[str, Any] = {
+        "output": "run",
+        "datasets": [{"name": "d", "images": "m.csv", "classes": ["cat"]}],
+    }
+    raw |= {"backbones": [{"name": "tiny", "model": TINY}], "resources": resources}
+    config = Config.model_validate(raw)
+    (group,) = plan(config, {("d", "tiny"): cost_of(config.backbones[0])}, capacity)
+    assert group.starts_early(capacity) == early
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import open_clip
 import torch
 from safetensors.torch import load_file, save_file
 
+from sparc_dist.backbones.loading import NoDraws
+
 MODEL_NAME = "sparc-tiny"
 CONFIG = Path(__file__).with_name(f"{MODEL_NAME}.json")
 WEIGHTS = Path(__file__).with_name(f"{MODEL_NAME}.safetensors")
@@ -34,7 +36,8 @@ def new_model() -> open_clip.CLIP:
 
 def load_tiny_model(weights: Path = WEIGHTS) -> open_clip.CLIP:
     """Returns the trained model in eval mode."""
-    model = new_model()
+    with NoDraws():
+        model = new_model()
     state = load_file(weights)
     token_ids, rows = state.pop(_IDS).long(), state.pop(_TABLE).float()
     # Row 0 was trained as "unknown word". It represents every token that the training captions
