@@ -22,7 +22,7 @@ class Scores:
 
     singleton: (n, N), auxiliary: (n, N), compound: (n, P)
 
-    What SPARC and duo both need of them is computed once, so they must not be changed afterwards.
+    Statistics of images are computed once for SPARC and duo, so scores must not change afterwards.
     """
 
     singleton: NDArray[np.floating]
@@ -45,20 +45,15 @@ class Scores:
         """The statistics of each image's auxiliary scores."""
         return ImageStatistics.of(self.auxiliary)
 
-    @cached_property
-    def centred(self) -> Floats:
-        """Compound scores without the mean of their image's auxiliary scores (n, P)."""
-        mean = self.of_auxiliary.mean
-        return np.asarray(np.subtract(self.compound, mean, dtype=np.float64))
-
 
 @dataclass(frozen=True)
 class ImageStatistics:
     """Mean, sample SD and root mean square of each image's scores: three columns (n, 1).
 
-    The SD is 0 if there is only one class.
+    The SD is 0 if there is only one class. columns: the number N of scores of an image.
     """
 
+    columns: int
     mean: Floats
     sd: Floats
     magnitude: Floats
@@ -68,9 +63,9 @@ class ImageStatistics:
         """Returns the statistics of scores (n, N)."""
         values = np.asarray(scores, dtype=np.float64)
         mean = values.mean(axis=1, keepdims=True)
-        many = values.shape[1] > 1
-        sd = values.std(axis=1, ddof=1, keepdims=True) if many else np.zeros_like(mean)
-        return cls(mean, sd, np.sqrt((values**2).mean(axis=1, keepdims=True)))
+        columns = values.shape[1]
+        sd = values.std(axis=1, ddof=1, keepdims=True) if columns > 1 else np.zeros_like(mean)
+        return cls(columns, mean, sd, np.sqrt((values**2).mean(axis=1, keepdims=True)))
 
     @property
     def spread(self) -> Floats:
@@ -80,10 +75,10 @@ class ImageStatistics:
 
 def debias_images(scores: Scores, mode: ImageDebias = "full") -> Floats:
     """Returns singleton, then compound scores after the image-level step (n, N + P)."""
-    columns = scores.singleton.shape[1]
-    values = np.empty((len(scores), columns + scores.compound.shape[1]))
-    values[:, :columns] = debias_singleton(scores, mode)
-    scaled(scores.centred, _compound_scale(scores, mode), out=values[:, columns:])
+    values = np.concatenate([scores.singleton, scores.compound], axis=1, dtype=np.float64)
+    # The whole table is standardised as compound scores: faster than a part of each row.
+    standardise(values, *_compound_bias(scores, mode), out=values)
+    values[:, : scores.singleton.shape[1]] = debias_singleton(scores, mode)
     return values
 
 
@@ -101,13 +96,13 @@ def debias_compound(scores: Scores, mode: ImageDebias = "full") -> Floats:
     Compound prompts have no template, so the scores that standardise them must have none either.
     Modes that leave singletons unscaled are for singletons on another scale: they change nothing.
     """
-    return scaled(scores.centred, _compound_scale(scores, mode))
+    return standardise(scores.compound, *_compound_bias(scores, mode))
 
 
-def _compound_scale(scores: Scores, mode: ImageDebias) -> Floats:
-    """Returns what an image's compound scores are divided by (n, 1)."""
-    sd = scores.of_auxiliary.spread
-    return np.sqrt(sd) if mode == "sqrt" else sd
+def _compound_bias(scores: Scores, mode: ImageDebias) -> tuple[Floats, Floats]:
+    """Returns what is taken off an image's compound scores, and what they are divided by."""
+    mean, sd = scores.of_auxiliary.mean, scores.of_auxiliary.spread
+    return mean, np.sqrt(sd) if mode == "sqrt" else sd
 
 
 def flat_images(scores: Scores, mode: ImageDebias = "full") -> int:
@@ -128,11 +123,6 @@ def standardise(
 ) -> Floats:
     """Returns (values − mean) / sd, and 0 where sd is 0. out: where to write it."""
     centred: Floats = np.subtract(values, mean, out=out, dtype=np.float64)
-    return scaled(centred, sd, out=centred)
-
-
-def scaled(centred: Floats, sd: Floats, out: Floats | None = None) -> Floats:
-    """Returns centred / sd, and 0 where sd is 0. out: where to write it."""
     # One division per row or column, not per score: those are slow.
-    inverse = np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
-    return np.multiply(centred, inverse, out=out)
+    centred *= np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
+    return centred

@@ -60,11 +60,9 @@ class Gallery:
         keys = np.full((len(ROWS), width, size), np.inf)
         rows = np.full(keys.shape, -1, dtype=np.int32)
         for number, found in enumerate(_keys(ids, z, present, labelled[:, None], labels)):
-            # Stable, so that the first of equals is taken.
-            order = np.argsort(found, axis=0, kind="stable")[:size]
-            keys[number, :, : len(order)] = np.take_along_axis(found, order, axis=0).T
-            rows[number, :, : len(order)] = order.T
-        rows[np.isinf(keys)] = -1
+            classes, places, images = _smallest(np.ascontiguousarray(found.T), size)
+            keys[number, classes, places] = found[images, classes]
+            rows[number, classes, places] = images
         return cls(keys, np.where(rows < 0, -1, shard).astype(np.int32), rows)
 
     def images(self, name: str, index: int) -> list[tuple[int, int]]:
@@ -87,6 +85,22 @@ class Gallery:
         keys, shard, row = (np.concatenate(pair, axis=-1) for pair in pairs)
         order = np.lexsort((row, shard, keys), axis=-1)[..., : self.keys.shape[-1]]
         return Gallery(*(np.take_along_axis(part, order, axis=-1) for part in (keys, shard, row)))
+
+
+def _smallest(keys: Floats, size: int) -> tuple[NDArray[np.intp], ...]:
+    """Returns class, place in its row and image of the smallest keys (N, n) of each class.
+
+    Only the ``size`` smallest are sorted. Infinite ones are left out; of equals, the first count.
+    """
+    wanted = keys < np.inf
+    if keys.shape[1] > size:
+        wanted &= keys <= np.partition(keys, size - 1, axis=1)[:, size - 1 : size]
+    classes, images = np.nonzero(wanted)
+    order = np.lexsort((keys[classes, images], classes))
+    classes, images = classes[order], images[order]
+    places = np.arange(len(classes)) - np.searchsorted(classes, classes)
+    chosen = places < size  # more are wanted if keys are equal
+    return classes[chosen], places[chosen], images[chosen]
 
 
 def _keys(

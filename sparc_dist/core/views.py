@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from sparc_dist.core.debias import ImageStatistics, Scores, scaled, standardise
+from sparc_dist.core.debias import ImageStatistics, Scores, standardise
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
 from sparc_dist.core.shrinkage import FLAT, shrunk
@@ -30,44 +30,28 @@ def image_step(scores: Scores, scaling: Scaling = "sqrt") -> tuple[Floats, Float
     Scores are divided by the root of the image's SD: it is partly gain, partly content. With few
     columns they remain as they are.
     """
-    return _singleton_step(scores, scaling), scaled(*_centred_compound(scores, scaling))
+    return (
+        standardise(scores.singleton, *image_bias(scores.of_singleton, scaling)),
+        standardise(scores.compound, *image_bias(scores.of_auxiliary, scaling)),
+    )
 
 
-def _singleton_step(scores: Scores, scaling: Scaling) -> Floats:
-    """Returns the singleton scores (n, N + B) after the image step."""
-    if _few_columns(scores):
-        return scores.singleton.astype(np.float64)
-    own = scores.of_singleton
-    return standardise(scores.singleton, own.mean, _divisor(own, scaling))
+def image_bias(image: ImageStatistics, scaling: Scaling = "sqrt") -> tuple[Floats, Floats]:
+    """Returns what the image step takes off and divides by: two columns (n, 1).
 
-
-def _centred_compound(scores: Scores, scaling: Scaling) -> tuple[Floats, Floats]:
-    """Returns compound scores (n, P) that the image step has still to divide, and by what (n, 1).
-
-    Nobody may write to them: SPARC uses the same ones.
+    The divisor is 0 if an image's scores are all the same.
     """
-    if _few_columns(scores):
-        return scores.compound.astype(np.float64), np.ones((len(scores), 1))
-    return scores.centred, _divisor(scores.of_auxiliary, scaling)
-
-
-def _few_columns(scores: Scores) -> bool:
-    return bool(scores.singleton.shape[1] < MIN_COLUMNS)
-
-
-def _divisor(image: ImageStatistics, scaling: Scaling) -> Floats:
-    """Returns what an image's scores are divided by (n, 1), 0 if they are all the same."""
-    sd = image.sd
+    mean, sd = image.mean, image.sd
+    if image.columns < MIN_COLUMNS:
+        return np.zeros_like(mean), np.ones_like(mean)
     divisor = {"full": sd, "sqrt": np.sqrt(sd), "none": np.ones_like(sd)}[scaling]
-    return np.where(sd <= FLAT * np.abs(image.mean), 0.0, divisor)
+    return mean, np.where(sd <= FLAT * np.abs(mean), 0.0, divisor)
 
 
 def flat_images(scores: Scores) -> int:
     """Returns how many images score every column the same, so that the image step gives zeros."""
-    if _few_columns(scores):
-        return 0
-    parts = (scores.of_singleton, scores.of_auxiliary)
-    return int(np.logical_or(*(_divisor(part, "sqrt") == 0 for part in parts)).sum())
+    roots = (image_bias(part)[1] for part in (scores.of_singleton, scores.of_auxiliary))
+    return int(np.logical_or(*(root == 0 for root in roots)).sum())
 
 
 @dataclass(frozen=True)
@@ -137,9 +121,9 @@ class Views:
         own = self._own(scores)
         # All steps are linear, so compound scores are averaged before they are scaled: there are
         # far fewer averages than prompts.
-        centred, divisor = _centred_compound(scores, self.scaling)
-        sums = centred @ self._scaled
-        compounds = scaled(sums, divisor, out=sums)
+        bias, divisor = image_bias(scores.of_auxiliary, self.scaling)
+        sums = np.subtract(scores.compound, bias, dtype=np.float64) @ self._scaled
+        compounds = standardise(sums, np.zeros_like(divisor), divisor, out=sums)
         compounds -= self._offset
         return own, compounds, own @ self.partners
 
@@ -152,5 +136,5 @@ class Views:
 
     def _own(self, scores: Scores) -> Floats:
         columns = len(self.mentions)
-        own = _singleton_step(scores, self.scaling)
+        own = standardise(scores.singleton, *image_bias(scores.of_singleton, self.scaling))
         return standardise(own, self.centre[:columns], self.sd[:columns], out=own)

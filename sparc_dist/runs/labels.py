@@ -55,13 +55,11 @@ def long_table(
     present: NDArray[np.bool_],
 ) -> pa.Table:
     """Returns one row per image and class. probability, present: (n, N)."""
-    count = len(classes)
-    indices = np.tile(np.arange(count, dtype=np.int32), len(ids))
-    names = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(classes, pa.string()))
+    images, names = np.indices(present.shape, dtype=np.int32).reshape(2, -1)
     return pa.table(
         {
-            "image_id": pa.array(np.repeat(np.array(ids, dtype=object), count), pa.string()),
-            "class": names.cast(pa.string()),
+            "image_id": pa.array(ids, pa.string()).take(pa.array(images)),
+            "class": pa.array(classes, pa.string()).take(pa.array(names)),
             "probability": float32_column(probability.ravel()),
             "present": pa.array(present.ravel()),
         }
@@ -79,15 +77,21 @@ def wide_table(
 
     A class with the name of another column gets "(class)" behind it. uris: one more column.
     """
-    found = [[classes[index] for index in np.flatnonzero(row).tolist()] for row in present]
     own = {"image_id": pa.array(ids, pa.string())}
     if uris is not None:
         own["uri"] = pa.array(uris, pa.string())
-    own["present"] = pa.array(found, pa.list_(pa.string()))
+    own["present"] = _present_column(present, classes)
     taken = {*own, *classes}
     names = [_free(name, taken) if name in own else name for name in classes]
-    columns = zip(names, probability.T, strict=True)
+    columns = zip(names, np.ascontiguousarray(probability.T), strict=True)
     return pa.table({**own, **{name: float32_column(values) for name, values in columns}})
+
+
+def _present_column(present: NDArray[np.bool_], classes: Sequence[str]) -> pa.ListArray:
+    """Returns the names of the classes that are present in each image (n, N)."""
+    names = pa.array(classes, pa.string()).take(pa.array(np.nonzero(present)[1]))
+    ends = np.append(0, present.sum(axis=1).cumsum()).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), names)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -98,4 +102,4 @@ def _free(name: str, taken: set[str]) -> str:
 
 def float32_column(values: NDArray[np.floating]) -> pa.Array:
     """Returns probabilities; null where a class has none."""
-    return pa.array(values.astype(np.float32), mask=np.isnan(values))
+    return pa.array(values.astype(np.float32), from_pandas=True)  # NaN becomes null

@@ -172,7 +172,7 @@ class UnitShards:
                 f"{self.unit.final(shard)} is missing or damaged; run the same command again to "
                 "compute it again."
             )
-        table = pq.read_table(io.BytesIO(content))
+        table = storage.decoded(content)
         widths = {
             **dict.fromkeys(METHODS, self.classes),
             "sparc_background": self.background,
@@ -190,10 +190,11 @@ class UnitShards:
         """Returns which of the images have labels (n,), and their labels (n, N)."""
         rows = read_images(self.dataset, shard, ["image_id", "labels"])
         labels = dict(zip(rows["image_id"].to_pylist(), rows["labels"].to_pylist(), strict=True))
-        labelled = np.array([labels[image_id] is not None for image_id in ids], dtype=bool)
+        found = [labels[image_id] for image_id in ids]
+        labelled = np.array([own is not None for own in found], dtype=bool)
         present = np.zeros((len(ids), self.classes), dtype=bool)
-        for row, image_id in zip(present, ids, strict=True):
-            row[labels[image_id] or []] = True
+        images = np.repeat(np.arange(len(ids)), [len(own or ()) for own in found])
+        present[images, [index for own in found for index in own or ()]] = True
         return labelled, present
 
 

