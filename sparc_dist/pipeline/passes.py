@@ -2,7 +2,8 @@
 
 A pass is one piece of work per group of neighbouring shards, up to some thousand groups. They, and
 the tree in which their states are merged, depend only on the number of shards, so the result does
-not depend on the workers. The driver holds references only; a worker holds one shard and one state.
+not depend on the workers. The driver holds references only; a worker holds one shard, one state and
+the labelled final scores of its group.
 """
 
 from __future__ import annotations
