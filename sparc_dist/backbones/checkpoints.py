@@ -10,6 +10,7 @@ from typing import Any
 import open_clip
 import torch
 from open_clip.model import resize_pos_embed
+from torch.utils.serialization import config as serialization
 
 from sparc_dist.backbones.loading import NoDraws
 from sparc_dist.backbones.names import check_model
@@ -36,7 +37,9 @@ def create_model(config: BackboneConfig) -> Any:
     # open_clip resizes the position embeddings of ViTs, but not those of ResNets.
     resnet = config.model.startswith("RN")
     try:
-        with NoDraws():
+        # Mapped into memory, a file is copied once, into the model; torch's old format cannot be.
+        mapped = {"load.mmap": zipfile.is_zipfile(path)}
+        with NoDraws(), serialization.patch(mapped):  # type: ignore[attr-defined]
             model: Any = _load_model(config, path, None if resnet else config.image_size)
     except Exception as error:  # torch and open_clip raise many types
         location = "" if path == config.weights else f", stored in {path},"

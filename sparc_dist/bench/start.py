@@ -67,7 +67,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes("ViT-B-32-quickgelu", (1, 9), 32, 8, 8, 3)
+FULL = Sizes("ViT-B-32-quickgelu", (1, 9), 32, 8, 4, 3)
 QUICK = Sizes(TINY, (1, 2), 8, 4, 3, 1)
 
 

@@ -36,6 +36,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_checkpoint_in_torchs_old_format_has_the_same_weights(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.pt"
+    torch.save(torch.load(checkpoint), old, _use_new_zipfile_serialization=False)
+    found, expected = (
+        Backbone(BackboneConfig(name="b", model=SMALL, weights=str(path))).weights_sha256
+        for path in (old, checkpoint)
+    )
+    assert found == expected
+
+
 def noise(count: int, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     rng = np.random.default_rng(0)
     return rng.integers(0, 255, (count, size, size, 3), dtype=np.uint8)
