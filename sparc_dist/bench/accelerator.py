@@ -23,7 +23,7 @@ from sparc_dist.bench.map_phase import random_directions
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.embed import WaitForTexts
+from sparc_dist.pipeline.embed import Loaded, WaitForTexts
 from sparc_dist.pipeline.executor import executor, share
 from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.score import ScoreShard
@@ -128,7 +128,8 @@ class ScoreOnDevice(ScoreShard):
         return self._device
 
     def _scorer(self, backbone: Backbone, embedded: Any) -> Scorer:
-        return DeviceScorer(backbone, embedded[0])  # not checked: the weights are of no interest
+        texts, self._loaded[NAME] = embedded
+        return DeviceScorer(backbone, texts)  # not checked: the weights are of no interest
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Adds what the device has done so far."""
@@ -156,7 +157,7 @@ def measure(setting: BenchSetting) -> str:
     shard = _prepared(sizes)
     found: dict[tuple[int, int], list[float]] = {}
     with executor(ResourcesConfig()):
-        shared = share({NAME: (texts, None)})
+        shared = share({NAME: (texts, Loaded({}, "", "cpu", 0.0))})
         for rate, at_a_time in [(r, n) for _ in range(sizes.rounds) for r in GOALS for n in (1, 2)]:
             steps = ShardSteps(
                 decode=drop_results,  # nothing is left to decode

@@ -86,6 +86,7 @@ class FreeScorer:
             result |= {"matrices": [part.tobytes() for part in drawn], "precision": "null"}
             loaded = self._texts[name][1]
             result |= {"weights_sha256": loaded.weights_sha256, "device": loaded.device}
+            result |= {"text_seconds": loaded.text_seconds}
             results.append(result | {"input": json.dumps({"size": self._size})})
         return batch.drop_columns("pixels").append_column(
             "results", pa.array([results], pa.list_(RESULT))

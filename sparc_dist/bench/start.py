@@ -37,9 +37,8 @@ from sparc_dist.runs.tables import aligned
 PARTS = {
     "prompts": "dataset_bank",
     "list of images": "_write_images",
-    "text pass: imports, weights, texts": "_embed_prompts",
     "first decode": "MapBatches(DecodeShard)",
-    "scorer: imports, weights": "MapWorker(MapBatches(ScoreShardActor)).__init__",
+    "scorer: imports, weights, texts": "MapWorker(MapBatches(ScoreShardActor)).__init__",
     "first shard scored": "MapWorker(MapBatches(ScoreShardActor)).submit",
     "first shard written": "MapBatches(WriteShard)",
 }

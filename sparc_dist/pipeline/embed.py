@@ -77,8 +77,37 @@ class EmbeddedPrompts:
 
 
 @dataclass(frozen=True)
+class OwnTexts:
+    """The text pass of a scorer that is alone: it has all models, which are loaded only once.
+
+    bank: a reference to the prompts.
+    """
+
+    towers: Sequence[TextTower]
+    bank: Any
+    scorers: Scorers
+
+
+def fetch_texts(
+    parts: Sequence[Any], held: Mapping[str, Backbone], fetch: Callable[[Any], Any]
+) -> dict[str, Embedded]:
+    """Returns the embeddings of prompts by all backbones, in a scorer.
+
+    parts: of a text pass. held: the backbones that the scorer has loaded. fetch: returns what a
+    reference stands for.
+    """
+    texts: dict[str, Embedded] = {}
+    for part in parts:
+        if isinstance(part, OwnTexts):
+            texts |= _embed_prompts(part.towers, fetch(part.bank), part.scorers, held)
+        else:
+            texts |= fetch(part)
+    return texts
+
+
+@dataclass(frozen=True)
 class TextPass:
-    """A text pass under way. parts: references to Texts. limit: seconds to wait for each."""
+    """A text pass under way. parts: references to Texts, or OwnTexts. limit: to wait for each."""
 
     parts: Sequence[Any]
     doing: str
@@ -86,8 +115,10 @@ class TextPass:
 
     def wait(self) -> EmbeddedPrompts:
         """Returns the embeddings; says meanwhile what is being done."""
+        texts: dict[str, Embedded] = {}
         with heartbeat(self.doing):
-            texts = self.result()
+            for part in self.parts:
+                texts |= get(part, self.limit, f"{self.doing[0].upper()}{self.doing[1:]}")
         # The driver keeps these megabytes: if a node that held them were lost, they would be
         # computed again, on a GPU that a scorer holds while it waits for them.
         return EmbeddedPrompts(
@@ -95,13 +126,6 @@ class TextPass:
             {name: found[1] for name, found in texts.items() if not isinstance(found, str)},
             {name: found for name, found in texts.items() if isinstance(found, str)},
         )
-
-    def result(self) -> dict[str, Embedded]:
-        """Returns what the backbones embedded."""
-        texts: dict[str, Embedded] = {}
-        for part in self.parts:
-            texts |= get(part, self.limit, f"{self.doing[0].upper()}{self.doing[1:]}")
-        return texts
 
 
 def embed_prompts(
@@ -112,17 +136,26 @@ def embed_prompts(
 
 
 def start_texts(
-    towers: Sequence[TextTower], bank: PromptBank, scorers: Scorers, limit: float
+    towers: Sequence[TextTower],
+    bank: PromptBank,
+    scorers: Scorers,
+    limit: float,
+    by_scorer: bool = False,
 ) -> TextPass:
-    """Starts the text towers on as many workers as there are scorers, on devices like theirs."""
+    """Starts the text towers on as many workers as there are scorers, on devices like theirs.
+
+    by_scorer: nothing is started, because the only scorer will do it.
+    """
+    names = ", ".join(tower.backbone.name for tower in towers)
+    known = any(tower.known for tower in towers)
+    doing = f"loading {names}" + ("" if known else f", embedding {bank.texts:,} texts")
+    if by_scorer:
+        return TextPass([OwnTexts(towers, share(bank), scorers)], doing, limit)
     # A GPU machine may declare no CPU. Scorers may start meanwhile, and take a trace of one.
     needs = Needs(cpus=0 if scorers.gpus else MOST_OF_A_CPU, gpus=scorers.gpus)
     workers = min(scorers.actors, len(towers))
     parts = [(towers[i::workers], bank, scorers) for i in range(workers)]
     jobs = [current().submit(_embed_prompts, part, needs) for part in parts]
-    names = ", ".join(tower.backbone.name for tower in towers)
-    known = any(tower.known for tower in towers)
-    doing = f"loading {names}" + ("" if known else f", embedding {bank.texts:,} texts")
     return TextPass(jobs, doing, limit)
 
 

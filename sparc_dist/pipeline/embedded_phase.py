@@ -52,17 +52,21 @@ class EmbeddedPhase:
 
     def score(self, shard: int, names: Sequence[str], texts: Texts) -> ShardOutcome:
         """Scores a shard; a backbone's failure does not affect the others."""
-        done, failures, errors = [], {}, 0
+        done, failures, errors, seconds = [], {}, 0, []
         for name in names:
             try:
-                errors = self._write(shard, name, texts[name])
+                errors, taken = self._write(shard, name, texts[name])
                 done.append(name)
+                seconds.append(taken)
             except UserError as error:
                 failures[name] = str(error)
-        return ShardOutcome(shard, done, failures, errors)
+        return ShardOutcome(shard, done, failures, errors, seconds)
 
-    def _write(self, shard: int, name: str, embedded: Embedded) -> int:
-        """Writes a shard's scores under one backbone; returns the number of unreadable images."""
+    def _write(self, shard: int, name: str, embedded: Embedded) -> tuple[int, float]:
+        """Writes a shard's scores under one backbone.
+
+        Returns the number of unreadable images, and the seconds that the texts took.
+        """
         if isinstance(embedded, str):
             raise UserError(embedded)
         before = retries()
@@ -79,7 +83,7 @@ class EmbeddedPhase:
         marker = write_shard(target.unit, shard, table, found.errors, scoring)
         spent = retries() - before
         replace(marker, retries=spent, input=found.marker.input).write(target.unit)
-        return len(found.errors)
+        return len(found.errors), loaded.text_seconds
 
     def _check_images(self, shard: int, found: EmbeddedShard, source: UnitLayout) -> None:
         """Raises UserError unless the embeddings are those of the shard's images."""

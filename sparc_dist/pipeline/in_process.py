@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from sparc_dist.config import ResourcesConfig
+from sparc_dist.pipeline.embed import fetch_texts
 from sparc_dist.pipeline.executor import NOTHING_SEEN, Needs, Progress, Tags
-from sparc_dist.pipeline.map_phase import ShardSteps, merged
+from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity, this_machine
@@ -28,17 +29,17 @@ class Later:
         self._arguments = arguments
         self._value: Any = None
 
-    def value(self, *more: Any) -> Any:
-        """Returns the result. more: arguments that are known only now."""
+    def value(self) -> Any:
+        """Returns the result."""
         if self._work is not None:
-            self._value = self._work(*map(resolved, self._arguments), *more)
+            self._value = self._work(*map(resolved, self._arguments))
             self._work, self._arguments = None, ()  # frees what was only needed for it
         return self._value
 
 
-def resolved(reference: Any, *more: Any) -> Any:
+def resolved(reference: Any) -> Any:
     """Returns the result of a reference, or any other value as it is."""
-    return reference.value(*more) if isinstance(reference, Later) else reference
+    return reference.value() if isinstance(reference, Later) else reference
 
 
 @dataclass
@@ -76,7 +77,7 @@ class InProcess:
     ) -> Iterator[Mapping[str, Any]]:
         """Decodes the next shards in threads while one is scored."""
         # A model is loaded once, for texts and images.
-        score = steps.scorer(lambda held: merged(resolved(part, held) for part in steps.texts))
+        score = steps.scorer(lambda held: fetch_texts(steps.texts, held, resolved))
         rows = chain.from_iterable(segments)
         with ThreadPoolExecutor(steps.decoders) as pool:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparc_dist.config import BackboneConfig
 from sparc_dist.pipeline.decode import DecodeShard
-from sparc_dist.pipeline.embed import Embedded, Texts, WaitForTexts
+from sparc_dist.pipeline.embed import WaitForTexts
 from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.score import ScoreShard
 from sparc_dist.pipeline.todo import Todo
@@ -30,29 +30,31 @@ Step = Callable[[pa.Table], pa.Table]
 class ShardOutcome:
     """What became of a shard: the backbones it was scored with, and why others failed.
 
-    errors: the number of its images that could not be read.
+    errors: the number of its images that could not be read. text_seconds: the time that the texts
+    of each backbone in ``done`` took.
     """
 
     shard: int
     done: list[str]
     failures: dict[str, str]
     errors: int
+    text_seconds: Sequence[float]
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ShardOutcome:
         """Reads a row that the map phase returns."""
         if row.get("failure") is not None:
-            return cls(row["shard"], [], dict.fromkeys(row["backbones"], row["failure"]), 0)
+            return cls(row["shard"], [], dict.fromkeys(row["backbones"], row["failure"]), 0, [])
         failures = {each["backbone"]: each["failure"] for each in row["failures"]}
-        return cls(row["shard"], list(row["done"]), failures, row["errors"])
+        return cls(row["shard"], row["done"], failures, row["errors"], row["text_seconds"])
 
 
 @dataclass(frozen=True)
 class ShardSteps:
     """The three steps of a shard.
 
-    texts: references to Texts. scorer: is given a function that waits for them. decoders: how many
-    shards are decoded at a time.
+    texts: the parts of a text pass. scorer: is given a function that waits for them. decoders: how
+    many shards are decoded at a time.
     """
 
     decode: Step
@@ -63,18 +65,12 @@ class ShardSteps:
     decoders: int
 
 
-def merged(parts: Iterable[Texts]) -> dict[str, Embedded]:
-    """Returns all parts as one."""
-    return {name: found for part in parts for name, found in part.items()}
-
-
 @dataclass(frozen=True)
 class MapPhase:
     """Everything needed to score a data set's shards with a group of backbones.
 
-    sizes and targets: by the name of the backbone. texts: references to Texts, which may still be
-    under way.
-    jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
+    sizes and targets: by the name of the backbone. texts: the parts of a text pass, which may still
+    be under way. jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
     """
 
     dataset: DatasetLayout

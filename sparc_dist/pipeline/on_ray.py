@@ -23,6 +23,7 @@ from ray.util.metrics import Counter, Gauge
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.cluster import cluster_capacity, request_workers
+from sparc_dist.pipeline.embed import fetch_texts
 from sparc_dist.pipeline.executor import (
     MOST_OF_A_CPU,
     NOTHING_SEEN,
@@ -31,7 +32,7 @@ from sparc_dist.pipeline.executor import (
     Progress,
     Tags,
 )
-from sparc_dist.pipeline.map_phase import ShardSteps, merged
+from sparc_dist.pipeline.map_phase import ShardSteps
 from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity
 
@@ -130,7 +131,7 @@ class ScoreShardActor:
     """A scorer whose embeddings of prompts come from Ray's object store."""
 
     def __init__(self, steps: ShardSteps) -> None:
-        self._score = steps.scorer(lambda _: merged(ray.get(list(steps.texts))))
+        self._score = steps.scorer(lambda held: fetch_texts(steps.texts, held, ray.get))
 
     def __call__(self, batch: Any) -> Any:
         """Scores a shard."""

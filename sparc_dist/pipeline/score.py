@@ -23,7 +23,7 @@ from sparc_dist.planning import Scorers
 
 if TYPE_CHECKING:
     from sparc_dist.backbones.models import Backbone, Scorer
-    from sparc_dist.pipeline.embed import Embedded, WaitForTexts
+    from sparc_dist.pipeline.embed import Embedded, Loaded, WaitForTexts
 
 #: The result of a shard under one backbone: four matrices, or a failure.
 RESULT = pa.struct(
@@ -34,6 +34,7 @@ RESULT = pa.struct(
         ("seconds", pa.float64()),
         ("weights_sha256", pa.string()),
         ("prompts_sha256", pa.string()),
+        ("text_seconds", pa.float64()),
         ("device", pa.string()),
         ("input", pa.string()),
         ("precision", pa.string()),
@@ -71,7 +72,7 @@ class ScoreShard:
                     hashing.submit(getattr, backbone, "weights_sha256")
         embedded = texts(loaded)
         self._scorers: dict[str, Scorer] = {}
-        self._prompts: dict[str, str] = {}  # hashes of embeddings that are kept
+        self._loaded: dict[str, Loaded] = {}
         for name, backbone in loaded.items():
             with self._reported(name):
                 self._scorers[name] = self._scorer(backbone, embedded[name])
@@ -96,7 +97,7 @@ class ScoreShard:
             raise UserError(embedded)
         texts, loaded = embedded
         _check_weights(backbone, loaded.weights_sha256)
-        self._prompts[backbone.name] = loaded.prompts_sha256
+        self._loaded[backbone.name] = loaded
         return Scorer(backbone, texts)
 
     @errors_as_rows
@@ -137,7 +138,8 @@ class ScoreShard:
             "widths": [part.shape[1] for part in parts],
             "seconds": time.perf_counter() - start,
             "weights_sha256": scorer.backbone.weights_sha256,
-            "prompts_sha256": self._prompts[name],
+            "prompts_sha256": self._loaded[name].prompts_sha256,
+            "text_seconds": self._loaded[name].text_seconds,
             "device": scorer.backbone.device.type,
             "input": json.dumps(scorer.backbone.input),
             "precision": json.dumps(precision),

@@ -45,12 +45,13 @@ def _score_members(
     """Scores the shards ``todo`` of units that have some; returns failures by backbone."""
     data, limit = members[0].data, members[0].config.resources.no_progress_seconds
     towers = [unit.text_tower for unit in members]
-    text_pass = start_texts(towers, data.bank, group.scorers, limit)
+    # Where nothing is scored from images, no scorer is started that could wait for texts.
+    early = data.embeddings is None and all(len(todo[unit.backbone.name]) for unit in members)
+    alone = early and (group.scorers.actors == 1 or not current().concurrent)
+    text_pass = start_texts(towers, data.bank, group.scorers, limit, by_scorer=alone)
     failures: dict[str, str] = {}
     texts = text_pass.parts
-    # One process does one thing after the other, and loads a model once for both.
-    early = not current().concurrent or group.starts_early(capacity())
-    if early and data.embeddings is None:
+    if alone or (early and group.starts_early(capacity())):
         print(f"{text_pass.doing} …", file=sys.stderr, flush=True)
     else:
         prompts = text_pass.wait()
@@ -59,9 +60,6 @@ def _score_members(
     if ready:
         score = _phase(group, ready, texts)
         failures |= _run(score, ready, {name: todo[name] for name in ready})
-        for name, found in text_pass.result().items():
-            if not isinstance(found, str):
-                ready[name].stages.texts(data.bank.texts, found[1].text_seconds)
     return failures
 
 
@@ -120,7 +118,8 @@ def _run(
     first = next(iter(units.values())).stages  # one line says for all that work goes on
     with repeated(first.tick, 1.0):
         for row in score(Todo(todo, begin)):
-            for name in row.done:
+            for name, seconds in zip(row.done, row.text_seconds, strict=True):
+                units[name].stages.texts(units[name].data.bank.texts, seconds)
                 units[name].stages.advance("scoring", units[name].data.sizes[row.shard])
                 units[name].stages.errors(row.errors)
                 compactions[name].done(row.shard)

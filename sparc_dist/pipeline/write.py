@@ -51,9 +51,9 @@ class WriteShard:
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Turns a row of ScoreShard into a row {shard, done, failures, errors}."""
+        """Turns a row of ScoreShard into one that ShardOutcome reads."""
         (row,) = batch.to_pylist()
-        done, failures = [], []
+        done, failures, text_seconds = [], [], []
         for result in row["results"]:
             name = result["backbone"]
             try:
@@ -61,6 +61,7 @@ class WriteShard:
                     raise UserError(result["failure"])
                 self._write(row, result, self.targets[name])
                 done.append(name)
+                text_seconds.append(result["text_seconds"])
             except UserError as error:
                 failures.append({"backbone": name, "failure": str(error)})
         return pa.table(
@@ -69,6 +70,7 @@ class WriteShard:
                 "done": pa.array([done], pa.list_(pa.string())),
                 "failures": pa.array([failures], pa.list_(FAILURE)),
                 "errors": [len(row["errors"])],
+                "text_seconds": pa.array([text_seconds], pa.list_(pa.float64())),
             }
         )
 
