@@ -161,7 +161,7 @@ def test_start_compares_jobs_and_a_small_job_with_a_bare_script(bench: Bench) ->
         "small job of 8 images in one process / bare script",
     ]
     head, *lines = bench.others[0].splitlines()
-    assert head.split("  ")[-1] == "2 backbones"
+    assert head.endswith(" 2 backbones")
     jobs, scripts = lines[: len(PARTS) + 1], lines[len(PARTS) + 2 :]
     for line in jobs:
         edges = re.findall(r"([\d.]+) to +([\d.]+)", line)
