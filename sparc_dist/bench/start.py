@@ -154,7 +154,7 @@ def measure(setting: BenchSetting) -> str:
         rounds = [Round.of(bench, number) for number in range(sizes.rounds)]
     of = f"{sizes.model}, {rounds[0].texts} texts, shards of {sizes.shard} images"
     ratios = {
-        f"first scored shard of {count} backbones, job / bare script": [
+        f"first scored shard of {_backbones(count)}, job / bare script": [
             each.jobs[count][END][1] / each.bare[count][WHOLE] for each in rounds
         ]
         for count in sizes.backbones
@@ -165,9 +165,13 @@ def measure(setting: BenchSetting) -> str:
     return f"{block(f'start-up: {of}', figures)}\n\n{_table(rounds, sizes)}"
 
 
+def _backbones(count: int) -> str:
+    return f"{count} backbone" + ("" if count == 1 else "s")
+
+
 def _table(rounds: Sequence[Round], sizes: Sizes) -> str:
     """Returns the medians of all parts: of a job from and to, of the script how long."""
-    rows = [["seconds after ray job submit", *(f"{n} backbones" for n in sizes.backbones)]]
+    rows = [["seconds after ray job submit", *map(_backbones, sizes.backbones)]]
     for part in (DRIVER, *PARTS):
         cells = []
         for count in sizes.backbones:

@@ -222,6 +222,9 @@ class Unit:
                 f"{self.layout.root} have no scores, {self.layout.marker(summary.missing[0])} "
                 "among them; score them first."
             )
+        if len({by.weights_sha256 for by in summary.scorings}) > 1:
+            # A scorer that was alone has ended, and another node has another file under its path.
+            raise _changed(self.layout.root, "weights")
         if not any(summary.images):
             ((reason, count),) = summary.reasons.most_common(1)
             raise UserError(

@@ -160,7 +160,7 @@ def test_start_compares_jobs_and_a_small_job_with_a_bare_script(bench: Bench) ->
     title, figures = bench("start")
     assert "sparc-tiny, 27 texts, shards of 4 images" in title
     assert ratios(figures) == [
-        "first scored shard of 1 backbones, job / bare script",
+        "first scored shard of 1 backbone, job / bare script",
         "first scored shard of 2 backbones, job / bare script",
         "small job of 8 images in one process / bare script",
     ]
