@@ -165,6 +165,18 @@ def test_weights_that_changed_in_mid_run_are_not_mixed_in_by_scorers_that_start_
     assert not (unit / "done" / "00000.json").exists()
 
 
+def test_shards_of_different_weights_are_not_reduced_together(finished: Path) -> None:
+    """As after a scorer that was alone has ended, and begun again on a node with another file."""
+    unit = finished / "run" / "scenes" / "tiny"
+    (unit / "metrics.json").unlink()
+    path = unit / "done" / "00001.json"
+    marker = json.loads(path.read_text())
+    marker["scoring"]["weights_sha256"] = "0" * 64
+    path.write_text(json.dumps(marker))
+    assert "scored with other weights than the current" in go(finished).failures["scenes", "tiny"]
+    assert not (unit / "metrics.json").exists()
+
+
 def test_prompts_or_images_that_changed_in_mid_run_are_not_mixed_in(finished: Path) -> None:
     (finished / "run" / "scenes" / "tiny" / "metrics.json").unlink()
     marker = finished / "run" / "scenes" / "dataset.json"
