@@ -67,7 +67,7 @@ class Sizes:
 
 
 FULL = Sizes("ViT-B-32-quickgelu", (1, 9), 32, 8, 4, 3)
-QUICK = Sizes(TINY, (1, 2), 8, 4, 3, 1)
+QUICK = Sizes(TINY, (2,), 8, 4, 3, 1)
 
 
 @dataclass(frozen=True)

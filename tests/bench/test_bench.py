@@ -160,7 +160,6 @@ def test_start_compares_jobs_and_a_small_job_with_a_bare_script(bench: Bench) ->
     title, figures = bench("start")
     assert "sparc-tiny, 27 texts, shards of 4 images" in title
     assert ratios(figures) == [
-        "first scored shard of 1 backbone, job / bare script",
         "first scored shard of 2 backbones, job / bare script",
         "small job of 8 images in one process / bare script",
     ]
@@ -169,7 +168,7 @@ def test_start_compares_jobs_and_a_small_job_with_a_bare_script(bench: Bench) ->
     jobs, scripts = lines[: len(PARTS) + 1], lines[len(PARTS) + 2 :]
     for line in jobs:
         edges = re.findall(r"([\d.]+) to +([\d.]+)", line)
-        assert len(edges) == 2
+        assert len(edges) == 1
         assert all(float(start) <= float(end) for start, end in edges)
     assert [line.split()[0] for line in scripts][:3] == ["imports", "weights", "texts"]
 
