@@ -99,7 +99,7 @@ def _kept(inputs: MadeUpEmbeddings, storing: Storing) -> Kept:
     with TemporaryDirectory() as folder:
         unit = RunLayout(folder).dataset("bench").unit("made-up")
         if storing.store == "embeddings":
-            storing = replace(storing, prompts_sha256=keep_prompts(unit, inputs.prompts))
+            storing = replace(storing, kept_sha256=keep_prompts(unit, inputs.prompts))
         shards = list(inputs.shards())  # the map phase has computed them
         start = time.process_time()
         phase = store_scores(inputs.bank, shards, folder, storing)

@@ -43,6 +43,8 @@ class Folder:
         (url, *others) = self._urls
         if others or is_web(url) or not uri.startswith(f"{url}/") or not storage.is_folder(url):
             return None
+        if "\\udc" in uri:  # not UTF-8: the list has another spelling of the name than the folder
+            return None
         after = uri.removeprefix(f"{url}/")
         files = storage.files_below(url, self._choose, after)
         return self._tables([(url, filter(self._is_image, files))], resumed=True)

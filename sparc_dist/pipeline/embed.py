@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class Loaded:
     """Facts about a backbone that are known once it has been loaded.
 
-    input: the images that it takes. text_seconds: the time that its texts took. prompts_sha256:
-    the hash of the embeddings of its prompts, where they are kept in place of scores.
+    input: the images that it takes. text_seconds: the time that its texts took. kept_sha256: the
+    hash of the embeddings of its prompts, where they are kept in place of scores.
     """
 
     input: dict[str, Any]
     weights_sha256: str
     device: str
     text_seconds: float
-    prompts_sha256: str = ""
+    kept_sha256: str = ""
 
 
 #: The embeddings of a prompt bank by a backbone, or why there are none.
@@ -107,7 +107,7 @@ def fetch_texts(
 
 @dataclass(frozen=True)
 class TextPass:
-    """A text pass under way. parts: references to Texts, or OwnTexts. limit: to wait for each."""
+    """A text pass under way. parts: references to Texts, or OwnTexts. limit: seconds for each."""
 
     parts: Sequence[Any]
     doing: str
@@ -185,7 +185,7 @@ def _embed_prompts(
             loaded = Loaded(*facts, time.perf_counter() - start)
             tower.check(loaded)
             if tower.keeps is not None:
-                loaded = replace(loaded, prompts_sha256=keep_prompts(tower.keeps, rows.by_kind))
+                loaded = replace(loaded, kept_sha256=keep_prompts(tower.keeps, rows.by_kind))
             texts[name] = rows, loaded
         except Exception as error:  # one backbone's error must not fail the others
             texts[name] = explain(error, f"Backbone {name}")

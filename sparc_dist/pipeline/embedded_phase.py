@@ -76,7 +76,7 @@ class EmbeddedPhase:
         found = EmbeddedShard.read(source, shard, loaded.weights_sha256, width)
         self._check_images(shard, found, source)
         scores = similarities(found.embedding, texts.by_kind)
-        storing = replace(target.storing or ALL, prompts_sha256=loaded.prompts_sha256)
+        storing = replace(target.storing or ALL, kept_sha256=loaded.kept_sha256)
         table = scores_table(found.ids, scores, found.embedding, target.names, storing)
         # The device is the one that embedded the images.
         scoring = target.scoring(loaded.weights_sha256, found.marker.scoring.device)

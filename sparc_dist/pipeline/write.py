@@ -84,7 +84,7 @@ class WriteShard:
         scores = Scores(singleton, auxiliary, compound)
         kept = None
         if target.storing is not None:
-            storing = replace(target.storing, prompts_sha256=result["prompts_sha256"])
+            storing = replace(target.storing, kept_sha256=result["kept_sha256"])
             kept = scores_table(ids, scores, embedding, target.names, storing)
         scoring = target.scoring(result["weights_sha256"], result["device"])
         marker = write_shard(target.unit, row["shard"], kept, row["errors"], scoring)

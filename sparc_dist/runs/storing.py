@@ -42,12 +42,12 @@ class DamagedScores(UserError):
 class Storing:
     """What is kept, and in which precision.
 
-    prompts_sha256: the hash of the embeddings of prompts, where scores are not kept.
+    kept_sha256: the hash of the kept embeddings of prompts, where scores are not kept.
     """
 
     store: Store = "both"
     precision: StoredPrecision = "fp32"
-    prompts_sha256: str = ""
+    kept_sha256: str = ""
 
     @property
     def dtype(self) -> type[np.floating]:
@@ -67,7 +67,7 @@ class Storing:
 
     def metadata(self) -> dict[str, str]:
         """Returns what the metadata of a shard's table say about it."""
-        return {PROMPTS: self.prompts_sha256} if self.store == "embeddings" else {}
+        return {PROMPTS: self.kept_sha256} if self.store == "embeddings" else {}
 
 
 #: All in float32, as by default and in runs of versions without a choice.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,5 +206,8 @@ def test_a_folder_is_resumed(data: DatasetLayout, tmp_path: Path) -> None:
         ids = [each for table in rest for each in table["image_id"].to_pylist()]
         assert ids == found[last + 1 :]
     assert folder.notes[0] == "Skipped since the listing was resumed: 1 .txt."
+    (photos / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"a photo")
+    (last,) = (uri for table in folder.images() for uri in table["uri"].to_pylist() if "caf" in uri)
+    assert folder.images_after(last) is None  # it would be listed twice
     assert Folder([str(photos), str(tmp_path)]).images_after(str(photos / "00.jpg")) is None
     assert Folder(str(photos / "*.jpg")).images_after(str(photos / "00.jpg")) is None
