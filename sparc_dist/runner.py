@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Container
 from contextlib import suppress
@@ -23,9 +24,15 @@ from sparc_dist.runs import (
     RunLayout,
     UnitKey,
     claim,
-    resumed,
 )
 from sparc_dist.runs.ensembles import is_due
+from sparc_dist.runs.image_list import shard_sizes
+from sparc_dist.runs.verification import check_shards, check_unit, mark
+from sparc_dist.storage import without_secrets
+
+#: A finished unit with more shards is not looked at before a start, because that takes longer than
+#: a moment; `sparc-dist verify` looks at any.
+LOOKED_AT = 256
 
 
 def run(
@@ -45,11 +52,11 @@ def run(
     embeddings = EmbeddedRun.open(embeddings_from, config.output) if embeddings_from else None
     problems = {} if phase == "reduce" else _problems(config, layout, overwrite, embeddings)
     record = claim(layout, config, overwrite, image_changes, growing is not None)
-    config = resumed(config, record)
     results = Results.read(layout, record)
     compared = _folder_changes(config, layout, record["started"], embeddings)
     results.changes = {name: changes for name, changes in compared.items() if changes}
     results.failures = problems  # without those of an earlier start
+    _reopen_damaged(results)
     pending = _pending(config, {**results.metrics, **problems})
     if growing is not None:
         pending |= _growing(config, compared, refits=growing == "refit")
@@ -78,6 +85,25 @@ def run(
         record["units"] = units
         storage.write_json(layout.run, record)
     return results
+
+
+def _reopen_damaged(results: Results) -> None:
+    """Takes small finished units with damaged results for unfinished, so that these are mended."""
+    for dataset, backbone in [*results.metrics]:
+        data = results.layout.dataset(dataset)
+        shards = len(shard_sizes(data))
+        if shards > LOOKED_AT:
+            continue
+        unit = data.unit(backbone)
+        found = check_unit(unit, range(0)) + check_shards(unit, range(shards), derived=True)
+        if found.faults:
+            mark(results.layout, unit, found.faults)
+            del results.metrics[dataset, backbone]
+            print(
+                f"{dataset} × {backbone}  {len(found.faults)} files are damaged or missing, "
+                f"{without_secrets(found.faults[0].part.url)} among them; making them again",
+                file=sys.stderr,
+            )
 
 
 def _pending(config: Config, known: Container[UnitKey]) -> Pending:

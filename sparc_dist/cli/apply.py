@@ -97,15 +97,10 @@ def _labeler_url(options: Namespace) -> str:
     """Returns where the labeler file is."""
     if options.labeler.endswith(".safetensors"):
         return absolute_url("LABELER", options.labeler)
-    from sparc_dist.runs.finished_unit import has_labeler, open_unit
+    from sparc_dist.runs.finished_unit import open_unit
 
     root = run_root(options.labeler, "LABELER")
     unit = open_unit(root, options.dataset, options.backbone).unit
-    if not has_labeler(unit):
-        raise UserError(
-            f"{unit.root} was made by an older version and has no labeler; delete {unit.metrics} "
-            "and start the run again: it keeps the scores and writes one."
-        )
     return absolute_url("LABELER", unit.labeler)
 
 

@@ -34,6 +34,7 @@ from sparc_dist.cli import (
     serve,
     simulate,
     status,
+    verify,
     view,
 )
 from sparc_dist.cli.options import EPILOG, add_verbose
@@ -47,6 +48,7 @@ COMMANDS = (
     run,
     plan,
     status,
+    verify,
     report,
     view,
     decide,

@@ -70,7 +70,7 @@ def decide(options: Namespace) -> int:
     from sparc_dist.runs.refit import refit
 
     root = run_root(options.run)
-    unit = open_unit(root, options.dataset, options.backbone)
+    unit = open_unit(root, options.dataset, options.backbone, deciding=True)
     rule = _rule(options, unit.classes)
     done = refit(unit, rule)
     print(_table(unit.classes, done, rule))

@@ -83,6 +83,5 @@ def _check_new(out: str, overwrite: bool) -> None:
     from sparc_dist import storage
 
     final = storage.join(out, "final.parquet")
-    found = storage.read_if_exists(storage.byte_range(final, 0, 1))
-    if found is not None and not overwrite:
+    if not overwrite and not storage.is_missing(final):
         raise UserError(f"{final} already exists; choose another --out, or --overwrite it.")

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.catalogue import class_names, open_source
 from sparc_dist.datasets.duplicates import check_unique
 from sparc_dist.datasets.images import stored_shards
 from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.outcome import read_dataset_facts
 
 #: More images are not compared before a run starts, because that takes longer than a moment.
 COMPARED = 200_000
@@ -103,7 +103,7 @@ def image_changes(dataset: DatasetConfig, layout: DatasetLayout, started: str) -
 
     None if there is nothing to compare, or too much. started: the time in run.json.
     """
-    facts = storage.read_json_if_exists(layout.marker)
+    facts = read_dataset_facts(layout)
     if facts is None or facts["images"] > COMPARED:
         return None
     found = str(Comparison(dataset, layout, facts.get("listed", started)).changes)

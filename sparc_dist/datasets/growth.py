@@ -14,8 +14,8 @@ from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.changes import Comparison, ImageChanges
 from sparc_dist.datasets.images import in_shards, stored_shards, write_parts
 from sparc_dist.runs import DatasetLayout, UnitLayout
-from sparc_dist.runs.image_list import images_sha256, is_one_file, shard_sizes
-from sparc_dist.runs.layout import SEGMENT
+from sparc_dist.runs.image_list import images_sha256, shard_sizes
+from sparc_dist.runs.outcome import read_dataset_facts, reopen
 from sparc_dist.runs.removal import drop_images
 
 
@@ -38,15 +38,14 @@ def grow(
     dataset: DatasetConfig, layout: DatasetLayout, units: Sequence[UnitLayout], how: Growth
 ) -> ImageChanges:
     """Lists the images again and writes the changes; returns them. units: of all backbones."""
-    facts = storage.read_json(layout.marker)
+    facts = read_dataset_facts(layout) or {}
     listed = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     comparison = Comparison(dataset, layout, facts.get("listed", how.since))
     changes = comparison.changes
     refits = "applied_from" in facts and not how.applies
     grows = changes.new or (how.drops and changes)
     for unit in units if grows or refits else ():
-        # Without metrics a unit is unfinished: if this is interrupted, the run goes on here.
-        storage.delete(unit.metrics)
+        reopen(unit, "its images change")  # if this is interrupted, the run goes on here
     if grows:
         if how.drops:
             _drop(comparison, layout, units)
@@ -78,7 +77,7 @@ def _rewrite(comparison: Comparison, layout: DatasetLayout, how: Growth) -> None
         yield from in_shards(comparison.added(with_changed=how.drops), [how.shard_size])
 
     # A shard keeps its part, which is replaced when all of it has been read.
-    write_parts(shards(), layout, None if is_one_file(layout) else SEGMENT)
+    write_parts(shards(), layout)
 
 
 def _counts(layout: DatasetLayout) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sparc_dist.datasets.duplicates import SeenIds
 from sparc_dist.datasets.kind import Resumable, Source
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.image_list import MISSING, image_shards
+from sparc_dist.runs.image_list import image_shards
 from sparc_dist.runs.layout import SEGMENT
 
 SCHEMA = pa.schema(
@@ -51,7 +51,7 @@ class Begun:
         urls = [layout.images_part(part) for part in range(self.parts)]
         try:
             images = sum(sum(storage.row_group_sizes(url)) for url in urls)
-        except (*MISSING, pa.ArrowException):
+        except (FileNotFoundError, storage.Damaged):
             return False
         return bool(urls) and images == self.images
 
@@ -138,18 +138,17 @@ def write_shards(
 
         known = (storage.row_groups(layout.images_part(i), SCHEMA.names) for i in range(first))
         deque(counted(chain.from_iterable(known)), maxlen=0)
-        write_parts(counted(shards), layout, SEGMENT, Watched(check, stored), first)
+        write_parts(counted(shards), layout, Watched(check, stored), first)
     return counts
 
 
 def write_parts(
     shards: Iterable[pa.Table],
     layout: DatasetLayout,
-    size: int | None = SEGMENT,
     watched: Watched | None = None,
     first: int = 0,
 ) -> None:
-    """Writes shards as parts of ``size`` row groups, or all as one part if it is None."""
+    """Writes shards as parts of SEGMENT row groups, from the part ``first`` on."""
     watched = watched or Watched()
     left = iter(shards)
     ahead = next(left, None)
@@ -157,8 +156,8 @@ def write_parts(
     for part in count(first):
         groups = 0
         with storage.atomic_file(layout.images_part(part)) as path:
-            with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
-                for shard in islice(chain([ahead] if ahead is not None else (), left), size):
+            with storage.sealed_writer(path, SCHEMA) as writer:
+                for shard in islice(chain([ahead] if ahead is not None else (), left), SEGMENT):
                     writer.write_table(shard.cast(SCHEMA), row_group_size=max(len(shard), 1))
                     groups += 1
                     images += len(shard)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.bank import dataset_bank
 from sparc_dist.datasets.catalogue import class_names, open_source
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs.outcome import read_dataset_facts
 
 BANK_FACTS = ("background", "texts", "rank_numbers")
 
@@ -45,7 +45,7 @@ def size_of(
     dataset: DatasetConfig, layout: DatasetLayout, vocabulary: Sequence[str]
 ) -> DatasetSize:
     """Returns a data set's size: from the run if it is prepared, else by listing its images."""
-    facts = storage.read_json_if_exists(layout.marker)
+    facts = read_dataset_facts(layout)
     if facts is not None:
         counts = (facts["images"], facts["classes"], facts["compound"])
         # Version 0.1 has not written these.

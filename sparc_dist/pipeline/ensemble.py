@@ -40,6 +40,7 @@ from sparc_dist.runs.ensembles import members_key
 from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.markers import READERS
+from sparc_dist.runs.outcome import reopen
 from sparc_dist.runs.shards import ERRORS, ClassNames, error_kind, final_table
 
 
@@ -87,7 +88,7 @@ class Member:
 
     def _damaged(self, url: str) -> UserError:
         return UserError(
-            f"{url} is missing or damaged; delete {self.shards.unit.metrics} and start the run "
+            f"{url} is missing or damaged; `sparc-dist verify RUN --mend`, and then start the run "
             "again: it keeps the scores and computes the rest."
         )
 
@@ -121,7 +122,7 @@ class EnsembleUnit:
 
     def make(self, metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Writes all its files; returns its metrics. metrics: those of its members."""
-        storage.delete(self.layout.metrics)
+        reopen(self.layout, "its backbones change")
         phase, bank = self._phase(), self.data.bank
         members = [Member(name, self._shards(name), own) for name, own in self.members.items()]
         shards = range(len(phase.images))
@@ -247,8 +248,8 @@ def _write_errors(
 
 def _is_written(shards: UnitShards, shard: int, sha256: str) -> bool:
     """Whether both files of a shard are there, the final scores as they were written."""
-    errors = storage.byte_range(shards.unit.errors(shard), 0, 1)
-    return shards.has_final(shard, sha256) and storage.read_if_exists(errors) is not None
+    errors = storage.read_if_exists(shards.unit.errors(shard))
+    return shards.has_final(shard, sha256) and storage.seal_of(errors) is not None
 
 
 def _images(statistics: FinalStatistics) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE, Config, DatasetConfig
 from sparc_dist.datasets.growth import Growth, grow
 from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.runs import Growing, Results
+from sparc_dist.runs.outcome import read_dataset_facts, read_metrics
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GrowingRun:
         layout = results.layout.dataset(dataset.name)
         keys = [(dataset.name, backbone.name) for backbone in config.backbones]
         finished = all(key in results.metrics for key in keys)
-        if storage.read_if_exists(layout.marker) is None:
+        if read_dataset_facts(layout) is None:
             return True  # it has listed nothing so far
         how = Growth(
             config.shard_size,
@@ -42,6 +42,6 @@ class GrowingRun:
             results.changes[dataset.name] = f"{changes} since the run"
         both = [*zip(keys, units, strict=True), ((dataset.name, ENSEMBLE), ensemble)]
         for key, unit in both:
-            if storage.read_if_exists(unit.metrics) is None:
+            if read_metrics(unit) is None:
                 results.metrics.pop(key, None)
         return any(key not in results.metrics for key in keys)

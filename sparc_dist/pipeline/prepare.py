@@ -30,6 +30,7 @@ from sparc_dist.runs import DatasetLayout, EmbeddedDataset
 from sparc_dist.runs.image_list import images_sha256, shard_sizes
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.marker_tables import begin_new
+from sparc_dist.runs.outcome import read_dataset_facts
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def prepare(
 
     embeddings: the data set of another run whose shards and embeddings are used.
     """
-    facts = storage.read_json_if_exists(layout.marker)
+    facts = read_dataset_facts(layout)
     if facts is None:
         facts = _prepare(config, dataset, layout, embeddings)
     bank = PromptBank.from_table(storage.read_table(layout.prompts))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from sparc_dist import storage
 from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
 from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
@@ -29,6 +28,7 @@ from sparc_dist.runs import (
     UnitKey,
 )
 from sparc_dist.runs.ensembles import is_due, members_of
+from sparc_dist.runs.outcome import read_dataset_facts
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def _is_scored(pending: Pending, results: Results) -> bool:
     """Whether all shards of the units are scored, so that only the reduce is left."""
     for name, backbones in pending.items():
         data = results.layout.dataset(name)
-        facts = storage.read_json_if_exists(data.marker) if backbones else None
+        facts = read_dataset_facts(data) if backbones else None
         for backbone in backbones:
             unit = data.unit(backbone.name)
             if facts is None or MarkerSummary.of(unit, facts["shards"]).missing:

@@ -30,7 +30,7 @@ def score_group(group: BackboneGroup, units: Sequence[Unit]) -> dict[str, str]:
     failures: dict[str, str] = {}
     todo = _todo(units, failures)
     named = [unit for unit in units if unit.backbone.name in todo]
-    members = [unit for unit in named if len(todo[unit.backbone.name]) or unit.needs_prompts]
+    members = [unit for unit in named if len(todo[unit.backbone.name]) or unit.needs_texts]
     if members:
         failures |= _score_members(group, members, todo)
     for unit in units:

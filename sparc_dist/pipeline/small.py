@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from sparc_dist import storage
 from sparc_dist.config import Config, DatasetConfig, ResourcesConfig
 from sparc_dist.datasets import class_names, open_source
 from sparc_dist.pipeline.executor import joins_ray
 from sparc_dist.runs import EmbeddedRun, Pending, Results, RunLayout
 from sparc_dist.runs.ensembles import is_due
+from sparc_dist.runs.outcome import read_dataset_facts
 
 #: One unit of at most so many images is small …
 SMALL = 2000
@@ -58,7 +58,7 @@ def _images(dataset: DatasetConfig, layout: RunLayout, embeddings: EmbeddedRun |
     with suppress(Exception):  # its unit fails when it is prepared, and no other
         if embeddings is not None:
             return int(embeddings.dataset(dataset.name).facts["images"]) // EMBEDDED
-        facts = storage.read_json_if_exists(layout.dataset(dataset.name).marker)
+        facts = read_dataset_facts(layout.dataset(dataset.name))
         if facts is not None:
             return int(facts["images"])
         for table in open_source(dataset, class_names(dataset)).images():

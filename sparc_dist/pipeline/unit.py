@@ -139,9 +139,17 @@ class Unit:
         return self.config.store == "embeddings" and self.config.labeler is None
 
     @property
-    def needs_prompts(self) -> bool:
-        """Whether its scores are not kept, and what they are computed from does not exist."""
-        return self._keeps_prompts and not storage.exists(self.layout.prompt_embeddings)
+    def needs_texts(self) -> bool:
+        """Whether texts are to be embedded even if no image is: what was kept of them is damaged.
+
+        Where scores are not kept, also if it is missing: they are computed from it.
+        """
+        texts, prompts = map(
+            storage.read_if_exists, (self.layout.texts, self.layout.prompt_embeddings)
+        )
+        if self._keeps_prompts and storage.seal_of(prompts) is None:
+            return True
+        return texts is not None and storage.seal_of(texts) is None
 
     def reduce(self) -> dict[str, Any]:
         """Writes final scores, labeler and metrics, from complete scores; returns the metrics."""

@@ -23,6 +23,7 @@ from sparc_dist.runs import (
     UnitLayout,
 )
 from sparc_dist.runs.labeler_file import check_single, read_facts
+from sparc_dist.runs.outcome import read_dataset_facts
 from sparc_dist.storage import is_web, without_secrets
 
 LOOKED_AT = 20_000  # rows of a manifest whose ids are compared
@@ -51,7 +52,7 @@ def find_problems(
     found: dict[UnitKey, str] = {}
     for dataset in config.datasets:
         data = layout.dataset(dataset.name) if layout else None
-        facts = storage.read_json_if_exists(data.marker) if data else None
+        facts = read_dataset_facts(data) if data else None
         problem = None
         if here and pending[dataset.name] and facts is None:
             problem = _reason(partial(_check_dataset, dataset, embeddings))

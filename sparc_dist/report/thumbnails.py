@@ -75,7 +75,7 @@ class Thumbnails:
                 small = thumbnail(content, SIDE)
         except BadImage as error:
             return str(error)
-        storage.write_bytes(self.layout.thumbnail(self.dataset, key), small)
+        storage.write_bytes(self.layout.thumbnail(self.dataset, key), storage.seal_jpeg(small))
         return None
 
 

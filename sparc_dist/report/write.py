@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,7 +33,7 @@ def write_report(
     marker = storage.read_json_if_exists(results.layout.report_marker)
     # Another version has other pages.
     sha256 = "+".join((__version__, *(one.sha256 for one in (results, *others))))
-    if not isinstance(marker, dict) or "files" not in marker or marker.get("sha256") != sha256:
+    if marker is None or marker.get("sha256") != sha256:
         given = resources or ResourcesConfig()
         here, limit = given.executor == "process" or not joins_ray(), given.no_progress_seconds
         with heartbeat("writing the report"), executor(given, small=here):
@@ -66,12 +67,15 @@ def _write(
     pictures = (image.thumbnail for unit in exhibits for image in unit.images.values())
     lists = (layout.thumbnails(unit.dataset).removeprefix(layout.report + "/") for unit in exhibits)
     names = {*contents, *lists, *(name for name in pictures if name)}
-    storage.write_json(layout.report_marker, {"files": sorted(names | earlier)})
+    storage.write_json(layout.report_marker, {"files": dict.fromkeys(sorted(names | earlier), "")})
     with ThreadPoolExecutor(32) as workers:
         list(workers.map(lambda name: _write_one(layout, name, contents), contents))
         old = (storage.join(layout.report, name) for name in earlier - names)
         list(workers.map(storage.delete, old))
-    storage.write_json(layout.report_marker, {"sha256": sha256, "files": sorted(names)})
+    # Those that were written elsewhere are sealed.
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    files = {name: hashes.get(name, "") for name in sorted(names)}
+    storage.write_json(layout.report_marker, {"sha256": sha256, "files": files})
 
 
 def _write_one(layout: RunLayout, name: str, contents: Mapping[str, bytes]) -> None:

@@ -8,7 +8,7 @@ from sparc_dist.runs.embedded_run import EmbeddedDataset, EmbeddedRun
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.markers import Marker, Provenance
-from sparc_dist.runs.record import claim, names_of_run, read_record, report_names, resumed
+from sparc_dist.runs.record import claim, names_of_run, read_record, report_names
 from sparc_dist.runs.results import (
     NO_LABELS,
     TITLES,
@@ -47,6 +47,5 @@ __all__ = [
     "names_of_run",
     "read_record",
     "report_names",
-    "resumed",
     "shard_groups",
 ]

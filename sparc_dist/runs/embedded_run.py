@@ -20,7 +20,8 @@ from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.markers import Marker
-from sparc_dist.runs.record import is_scaled, read_record
+from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.record import read_record
 from sparc_dist.runs.shards import has_hash
 
 #: What decides an embedding besides the weights.
@@ -59,7 +60,7 @@ class EmbeddedRun:
 
     def check_decoding(self, jpeg_scaling: bool) -> None:
         """Raises UserError unless its JPEGs were decoded as those of a new run would be."""
-        theirs = is_scaled(self.config)
+        theirs = self.config["jpeg_scaling"]
         if theirs != jpeg_scaling:
             raise UserError(
                 f"The embeddings at {self.layout.root} were made with jpeg_scaling: "
@@ -85,7 +86,7 @@ class EmbeddedDataset:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Its dataset.json."""
-        found: dict[str, Any] | None = storage.read_json_if_exists(self.layout.marker)
+        found = read_dataset_facts(self.layout)
         if found is None:
             raise UserError(
                 f"There is no {self.layout.marker}, so there are no embeddings to use; finish that "

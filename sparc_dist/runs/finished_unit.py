@@ -14,21 +14,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.config import BackboneConfig
 from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics, Fusion
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.columns import matrix
-from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
-from sparc_dist.runs.fusion_file import read_fusion, read_fusions
 from sparc_dist.runs.image_list import read_images, shard_sizes
-from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_facts, read_labeler
-from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
+from sparc_dist.runs.labeler_file import read_facts, read_labeler
+from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import READERS
-from sparc_dist.runs.record import is_scaled, read_record
+from sparc_dist.runs.outcome import read_metrics
+from sparc_dist.runs.record import read_record
 from sparc_dist.runs.results import UnitKey, existing_units
-from sparc_dist.runs.shards import ClassNames, UnitShards
+from sparc_dist.runs.shards import UnitShards
 
 #: A table that each shard has a part of.
 TableKind = Literal["scores", "errors", "final", "labels"]
@@ -80,12 +78,10 @@ class FinishedUnit:
         finals: list[FinalStatistics] = []
         counts: list[DecisionStatistics] = []
         hashes: list[str] = []
-        # Each state says which shards it is of: earlier versions grouped them in another way.
-        while len(hashes) < len(self.sizes):
-            number = len(finals)
+        for number, shards in enumerate(shard_groups(len(self.sizes))):
             final = self._state("final_scores", number, FinalStatistics)
             count = self._state("decision_statistics", number, DecisionStatistics)
-            if final[2] != count[2] or reduce_checkpoints.group_of(final[2]).start != len(hashes):
+            if final[2] != count[2] or reduce_checkpoints.group_of(final[2]) != shards:
                 raise self._incomplete(self.unit.state("decision_statistics", number))
             finals.append(final[0])
             counts.append(count[0])
@@ -102,26 +98,8 @@ class FinishedUnit:
             )
 
     def labeler(self) -> AnyLabeler:
-        """Returns its labeler; that of an older version is put together from other files."""
-        if has_labeler(self.unit):
-            return read_any_labeler(self.unit.labeler)
-        decisions, primary = read_decisions(self.unit.decisions)
-        names = ClassNames(*_column_names(self.unit))
-        prompts = storage.read_table(self.data.prompts)
-        fusions = read_fusions(self.unit.fusion)
-        return FittedLabeler(fusions, decisions, primary, prompts, names, {}, self._image_model())
-
-    def _image_model(self) -> ImageModel:
-        """Returns the model of a unit without a labeler."""
-        dataset, backbone = (
-            next(part for part in self.config[kind] if root.endswith(f"/{part['name']}"))
-            for kind, root in (("datasets", self.data.root), ("backbones", self.unit.root))
-        )
-        sized = BackboneConfig(**backbone).sized(dataset["resnet_size"])
-        made = (self.metrics["weights_sha256"], self.metrics["device"], None)
-        sizes = (self.config["shard_size"], self.config["batch_size"])
-        scaling = is_scaled(self.config)
-        return ImageModel(sized.model_dump(mode="json"), *made, *sizes, scaling)
+        """Returns its labeler."""
+        return read_any_labeler(self.unit.labeler)
 
     def final(self, shard: int) -> tuple[list[str], FinalScores]:
         """Returns a shard's image ids and final scores, compared with their hash."""
@@ -184,34 +162,32 @@ class FinishedUnit:
 
     def _incomplete(self, url: str) -> UserError:
         return UserError(
-            f"{url} is missing, damaged or of another reduce; delete {self.unit.metrics} and start "
-            "the run again: it keeps the scores and computes the rest."
+            f"{url} is missing, damaged or of another reduce; `sparc-dist verify RUN --mend`, and "
+            "then start the run again: it keeps the scores and computes the rest."
         )
 
 
-def open_unit(root: str, dataset: str | None = None, backbone: str | None = None) -> FinishedUnit:
-    """Opens a unit of the run at ``root``; a name may be left out where there is only one."""
+def open_unit(
+    root: str, dataset: str | None = None, backbone: str | None = None, deciding: bool = False
+) -> FinishedUnit:
+    """Opens a unit of the run at ``root``; a name may be left out where there is only one.
+
+    deciding: whether its decisions may be half written, because they are about to be replaced
+    """
     layout = RunLayout(root)
     config = read_record(layout)["config"]
     name, model = _chosen(root, config, dataset, backbone)
     data = layout.dataset(name)
     unit = data.unit(model)
-    metrics = storage.read_json_if_exists(unit.metrics)
+    metrics = read_metrics(unit, deciding)
     if metrics is None:
         raise UserError(
-            f"{name} × {model} of {storage.without_secrets(root)} is not finished: there is no "
-            f"{unit.metrics}. Start the run again to finish it."
+            f"{name} × {model} of {storage.without_secrets(root)} is not finished; start the "
+            "run again to finish it."
         )
-    try:
-        _, primary = read_decisions(unit.decisions)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{unit.decisions} is missing or damaged: an older version without decisions made this "
-            f"unit, or the file was changed. Delete {unit.metrics} and start the run again: it "
-            "keeps the scores and computes the rest."
-        ) from None
-    classes, background = _column_names(unit)
-    return FinishedUnit(data, unit, classes, len(background), primary, metrics, config)
+    facts = read_facts(unit.labeler)
+    classes, background = facts["classes"], facts["background"]
+    return FinishedUnit(data, unit, classes, len(background), metrics["primary"], metrics, config)
 
 
 def open_labeler(place: str, dataset: str | None = None, backbone: str | None = None) -> AnyLabeler:
@@ -221,28 +197,15 @@ def open_labeler(place: str, dataset: str | None = None, backbone: str | None = 
     return open_unit(place, dataset, backbone).labeler()
 
 
-def has_labeler(unit: UnitLayout) -> bool:
-    """Whether a unit has a labeler; those of version 0.1 have other files."""
-    return storage.read_if_exists(storage.byte_range(unit.labeler, 0, 1)) is not None
-
-
 def sparc_fusion(unit: UnitLayout) -> Fusion:
-    """Returns SPARC's fusion of a unit of any version."""
-    if has_labeler(unit):
-        fusions = read_labeler(unit.labeler).fusions
-        if "sparc" not in fusions.names:
-            raise UserError(
-                f"{unit.root} has no SPARC scores, because `fusions` of its config does not list "
-                "sparc; use a run that has them."
-            )
-        return fusions.sparc
-    return read_fusion(unit.fusion)
-
-
-def _column_names(unit: UnitLayout) -> tuple[list[str], list[str]]:
-    """Returns the names of classes and of background classes."""
-    facts = read_facts(unit.labeler) if has_labeler(unit) else storage.read_json(unit.fusion)
-    return facts["classes"], facts["background"]
+    """Returns SPARC's fusion of a unit."""
+    fusions = read_labeler(unit.labeler).fusions
+    if "sparc" not in fusions.names:
+        raise UserError(
+            f"{unit.root} has no SPARC scores, because `fusions` of its config does not list "
+            "sparc; use a run that has them."
+        )
+    return fusions.sparc
 
 
 def _chosen(

@@ -1,7 +1,6 @@
 """The list of a data set's images: parts with one row group per shard, a segment each.
 
-The first part is images.parquet. Versions that knew no parts wrote all shards there, which is still
-read.
+The first part is images.parquet.
 """
 
 from __future__ import annotations
@@ -15,19 +14,11 @@ import pyarrow as pa
 from sparc_dist import storage
 from sparc_dist.runs.layout import SEGMENT, DatasetLayout
 
-#: What a missing file raises; a store that forbids listing refuses it.
-MISSING = (FileNotFoundError, PermissionError)
-
 
 def read_images(layout: DatasetLayout, shard: int, columns: Sequence[str]) -> pa.Table:
     """Returns the images of a shard without reading others."""
     part, index = divmod(shard, SEGMENT)
-    try:
-        return storage.read_row_group(layout.images_part(part), index, columns)
-    except MISSING:
-        if not part or len(storage.row_group_sizes(layout.images)) <= shard:
-            raise
-        return storage.read_row_group(layout.images, shard, columns)
+    return storage.read_row_group(layout.images_part(part), index, columns)
 
 
 def image_shards(layout: DatasetLayout, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -41,17 +32,12 @@ def shard_sizes(layout: DatasetLayout) -> list[int]:
     return [size for _, sizes in _parts(layout) for size in sizes]
 
 
-def is_one_file(layout: DatasetLayout) -> bool:
-    """Whether a version without parts has written more shards to images.parquet than a part has."""
-    return len(storage.row_group_sizes(layout.images)) > SEGMENT
-
-
 def images_sha256(layout: DatasetLayout, shards: int) -> str | None:
     """Returns the hash of the list: of its only part, or of the hashes of all; None without any."""
     hashes: list[str] = []
     for part in range(-(-shards // SEGMENT)):
         found = storage.sha256(layout.images_part(part))
-        if found is None:  # also after the first part of a version that knew no others
+        if found is None:
             break
         hashes.append(found)
     if len(hashes) > 1:
@@ -63,12 +49,9 @@ def _parts(layout: DatasetLayout) -> Iterator[tuple[str, list[int]]]:
     """Yields the URL of each part and the sizes of its shards."""
     for part in count():
         url = layout.images_part(part)
-        try:
-            sizes = storage.row_group_sizes(url)
-        except MISSING:
-            if not part:
-                raise
+        if part and storage.is_missing(url):
             return
+        sizes = storage.row_group_sizes(url)
         yield url, sizes
-        if len(sizes) != SEGMENT:  # the last one, or all of them in one file
+        if len(sizes) != SEGMENT:  # the last one
             return

@@ -6,7 +6,6 @@ ensemble of backbones has another format, see ``ensemble_file``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -185,18 +184,17 @@ def write_labeler(url: str, labeler: FittedLabeler) -> None:
 
 
 def write_parts(url: str, facts: dict[str, Any], arrays: Arrays) -> None:
-    """Writes the JSON and the arrays of a labeler, with their hash."""
+    """Writes the JSON and the arrays of a labeler, sealed."""
     from safetensors.numpy import save
 
-    facts = {**facts, "sha256": _sha256(facts, arrays)}
-    storage.write_bytes(url, save(arrays, {KEY: json.dumps(facts, ensure_ascii=False)}))
+    metadata = {KEY: json.dumps(facts, ensure_ascii=False), **storage.BLANK_SEAL}
+    storage.write_bytes(url, storage.seal(save(arrays, metadata))[0])
 
 
 def read_facts(url: str) -> dict[str, Any]:
-    """Reads the JSON of a labeler's header, without its arrays."""
-    with reading(url), storage.open_file(url) as file:
-        size = int.from_bytes(file.read(8), "little")
-        return _checked_facts(url, file.read(size) if size < 2**32 else b"")
+    """Reads the JSON of a labeler."""
+    with reading(url):
+        return read_parts(url)[0]
 
 
 def read_labeler(url: str) -> FittedLabeler:
@@ -219,16 +217,14 @@ def check_single(url: str, facts: Mapping[str, Any]) -> None:
 
 
 def read_parts(url: str) -> tuple[dict[str, Any], Arrays]:
-    """Returns the JSON and the arrays of a labeler, compared with their hash."""
+    """Returns the JSON and the arrays of a labeler; raises ValueError if it is damaged."""
     from safetensors.numpy import load
 
     content = storage.read_bytes(url)
+    if storage.seal_of(content) is None:
+        raise ValueError("its content does not match its checksum")
     size = int.from_bytes(content[:8], "little")
-    facts = _checked_facts(url, content[8 : 8 + size])
-    arrays: Arrays = load(content)
-    if facts.pop("sha256") != _sha256(facts, arrays):
-        raise ValueError("its hash does not match")
-    return facts, arrays
+    return _checked_facts(url, content[8 : 8 + size]), load(content)
 
 
 @contextmanager
@@ -258,14 +254,6 @@ def _checked_facts(url: str, header: bytes) -> dict[str, Any]:
             + ("install a newer one." if newer else "fit it again.")
         )
     return facts
-
-
-def _sha256(facts: Mapping[str, Any], arrays: Arrays) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(arrays):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(arrays[name]).data)
-    return digest.hexdigest()
 
 
 def arrays_of(labeler: FittedLabeler) -> Arrays:

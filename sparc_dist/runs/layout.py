@@ -105,10 +105,9 @@ class UnitLayout:
         for shard in range(shards):
             yield from (self.scores(shard), self.errors(shard), self.final(shard))
             yield from (self.labels(shard), self.wide_labels(shard))
-        # Earlier versions had up to FEW_GROUPS groups whatever the number of shards.
-        groups = range(max(len(shard_groups(shards)), FEW_GROUPS))
+        groups = range(len(shard_groups(shards)))
         yield from (self.state(stage, group) for stage in STAGES for group in groups)
-        yield from (self.texts, self.labeler, self.fusion, self.decisions)
+        yield from (self.texts, self.labeler, self.decisions)
         yield from (self.gallery, self.prompt_embeddings)
 
     def state(self, stage: str, group: int) -> str:
@@ -129,11 +128,6 @@ class UnitLayout:
     def labeler(self) -> str:
         """The fitted labeler: all that is needed to label a new image, except CLIP's weights."""
         return join(self.root, "labeler.safetensors")
-
-    @property
-    def fusion(self) -> str:
-        """The statistics and weights of a unit of version 0.1, which has no labeler."""
-        return join(self.root, "fusion.json")
 
     @property
     def answers(self) -> str:

@@ -94,11 +94,7 @@ def forget(unit: UnitLayout, shard: int) -> None:
     A run needs no right to delete.
     """
     url = unit.marker_table(shard // SEGMENT)
-    try:
-        known = storage.sha256(url) is not None
-    except PermissionError:  # of a missing file, where a store forbids listing
-        known = False
-    if known:
+    if not storage.is_missing(url):
         storage.write_table(url, SCHEMA.empty_table())
 
 

@@ -7,52 +7,33 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 from sparc_dist import __version__, storage
 from sparc_dist.config import Config, DatasetConfig
-from sparc_dist.core import DuoOptions, Method, method_options
 from sparc_dist.errors import UserError
 from sparc_dist.runs.changes import config_changes, input_changes
+from sparc_dist.runs.image_list import shard_sizes
 from sparc_dist.runs.layout import DatasetLayout, RunLayout
 from sparc_dist.runs.marker_summary import MarkerSummary
+from sparc_dist.runs.outcome import read_dataset_facts
 from sparc_dist.runs.results import possible_units
-from sparc_dist.storage import without_secrets
+from sparc_dist.storage import join, without_secrets
 
 log = logging.getLogger(__name__)
 
 LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 
-#: The version of the run format (docs/run-format.md); a run that names none has version 1.
-FORMAT = 1
+#: The version of the run format (docs/run-format.md).
+FORMAT = 2
 
 Record = dict[str, Any]
 #: Returns what became of a data set's images since a time, in words.
 Compare = Callable[[DatasetConfig, DatasetLayout, str], str | None]
-
-
-#: Keys that version 0.1 lacks, and the values with which its runs are resumed as they were.
-ADDED: dict[str, tuple[Any, ...]] = {
-    "background": ("auto", "none"),
-    "ensemble": ("simple", "openai"),
-    "features": ("global",),
-    "jpeg_scaling": (True, False),  # it is off: see resumed
-    "labeler": (None,),
-    "local_scale": (100, 100.0),
-    "pairs_per_class": ("auto", "all"),
-    "primary": ("auto", "sparc"),
-    "store": ("both",),
-    "stored_precision": ("fp32",),
-}
-
-
-#: Keys whose default has changed: the former one, with which such runs are resumed, and today's.
-FORMER = {"precision": ("fp32", "auto")}
 
 
 def claim(
@@ -67,54 +48,62 @@ def claim(
     compare: says what changed in a table of images. grows: whether such a table may have changed.
     """
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
+    # First: what is refused before it may be there, and what is missing would be replaced.
+    storage.check_access(layout.root)
+    record = _read_undamaged(layout) if not overwrite else None
     if overwrite:
-        storage.check_access(layout.root)
         discard(layout, _read(layout) or identity)
-    record = None if overwrite else _read_undamaged(layout)
-    if record is not None and grows:
-        tables = {str(dataset.images) for dataset in config.datasets}
-        now = {url: sha for url, sha in identity["inputs"].items() if url in tables}
-        record["inputs"] |= {url: sha for url, sha in now.items() if url in record["inputs"]}
-    if record is not None:
-        if not _different(record, identity):
+    elif record is None:
+        _check_unused(layout, identity)
+    else:
+        if grows:
+            record["inputs"] |= _grown_tables(config, record, identity)
+        different = _different(record, identity)
+        if not different:
             return record
         if _has_scores(layout, record):
-            known = {**identity, "config": _known(_completed(record), identity["config"])}
-            different = _different(record, known)
-            if not different:
-                return record
             told = different if compare is None else _compared(different, layout, config, compare)
             raise UserError(
                 f"{layout.root} holds a run with another config ({'; '.join(told[:5])}); go "
                 "back to that config, keep both with --to NEW, or replace it with --overwrite."
             )
-    elif not overwrite and _has_scores(layout, identity):
-        raise UserError(
-            f"{layout.root} holds results without the run.json that describes them; restore it, "
-            "choose another place with --to NEW, or start over with --overwrite."
-        )
-    storage.check_access(layout.root)
-    if _is_prepared(layout, record or identity):
-        discard(layout, record or identity)  # of a run without scores: there is nothing to lose
+        discard(layout, record)  # of a run without scores: there is nothing to lose
     record = {"format": FORMAT, "sparc_dist": __version__, **identity, **_facts()}
     storage.write_json(layout.run, record)
     return record
 
 
+def _grown_tables(config: Config, record: Record, identity: Record) -> dict[str, Any]:
+    """Returns the hashes of the tables of images as they are now, of those that the run had."""
+    tables = {str(dataset.images) for dataset in config.datasets} & {*record["inputs"]}
+    return {url: sha256 for url, sha256 in identity["inputs"].items() if url in tables}
+
+
+def _check_unused(layout: RunLayout, identity: Record) -> None:
+    """Raises UserError if an output without run.json has files with names that a run writes.
+
+    They are a run's whose run.json was lost, or somebody else's.
+    """
+    own = [layout.labels_csv, layout.report_marker, join(layout.report, "index.html")]
+    for dataset in identity["config"]["datasets"]:
+        data = layout.dataset(dataset["name"])
+        own += [data.marker, data.images]
+    found = [url for url in own if not storage.is_missing(url)]
+    if not found and not storage.is_remote(layout.report) and storage.is_folder(layout.report):
+        found = [layout.report]
+    if found:
+        raise UserError(
+            f"{layout.root} has {found[0].removeprefix(layout.root + '/')}, but no run.json of a "
+            "run that wrote it; restore run.json, choose another place with --to NEW, or delete "
+            "what is there with --overwrite."
+        )
+
+
 def _different(record: Record, identity: Record) -> list[str]:
     return [
-        *config_changes(_completed(record), identity["config"]),
+        *config_changes(record["config"], identity["config"]),
         *input_changes(record["inputs"], identity["inputs"]),
     ]
-
-
-def _completed(record: Record) -> dict[str, Any]:
-    """Returns a run's config with those parts of its method that its version had no names for."""
-    config = record["config"]
-    method = method_options(config.get("method") or {})
-    duo = {**asdict(DuoOptions()), **method.get("duo", {})}
-    added = {"rival": Method().rival, "fusions": list(Method().fusions)}
-    return {**config, "method": {**added, **method, "duo": duo}}
 
 
 def _compared(
@@ -128,40 +117,6 @@ def _compared(
             images = compare(dataset, layout.dataset(dataset.name), started)
             told[told.index(changed)] = f"images: {images}" if images else changed
     return told
-
-
-def _known(old: Any, new: Any) -> Any:
-    """Returns a config without the keys that an older version lacks, where they change nothing."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return {
-            key: old[key]
-            if (old.get(key), value) == FORMER.get(key)
-            else _known(old.get(key), value)
-            for key, value in new.items()
-            if key in old or value not in ADDED.get(key, ())
-        }
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [_known(*pair) for pair in zip(old, new, strict=True)]
-    return new
-
-
-def resumed(config: Config, record: Record) -> Config:
-    """Returns a config as its run began.
-
-    Versions without jpeg_scaling decoded JPEGs in full, and their precision was float32.
-    """
-    begun = {section["name"]: section.get("precision") for section in record["config"]["backbones"]}
-    backbones = tuple(
-        backbone.model_copy(update={"precision": begun.get(backbone.name) or backbone.precision})
-        for backbone in config.backbones
-    )
-    scaled = is_scaled(record["config"])
-    return config.model_copy(update={"jpeg_scaling": scaled, "backbones": backbones})
-
-
-def is_scaled(stored: Mapping[str, Any]) -> bool:
-    """Whether a run with this stored config decodes large JPEGs at a smaller scale."""
-    return bool(stored.get("jpeg_scaling", False))
 
 
 def read_record(layout: RunLayout) -> Record:
@@ -181,7 +136,7 @@ def read_record(layout: RunLayout) -> Record:
 
 def _read(layout: RunLayout) -> Record | None:
     """Returns run.json, or None if it is missing or damaged."""
-    found = storage.read_json_if_exists(layout.run)
+    found: Any = storage.read_json_if_exists(layout.run)
     try:
         names = [part["name"] for key in ("datasets", "backbones") for part in found["config"][key]]
         return found if names and "inputs" in found else None
@@ -203,11 +158,12 @@ def _read_undamaged(layout: RunLayout) -> Record | None:
 
 
 def _check_format(layout: RunLayout, record: Record) -> None:
-    """Raises UserError for a run that a newer version of this package wrote."""
-    if record.get("format", FORMAT) > FORMAT:
+    """Raises UserError for a run that another version of this package wrote."""
+    if record.get("format") != FORMAT:
         raise UserError(
-            f"The run at {without_secrets(layout.root)} has format {record['format']}, and this "
-            f"version of sparc_dist ({__version__}) reads up to {FORMAT}; install a newer one."
+            f"The run at {without_secrets(layout.root)} has format {record.get('format')}, and "
+            f"sparc_dist {__version__} reads format {FORMAT}; use the version that wrote it "
+            f"({record.get('sparc_dist')}), or start over with --overwrite."
         )
 
 
@@ -239,23 +195,19 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
     return {url: storage.sha256(url) for url in sorted(set(urls))}
 
 
-def _is_prepared(layout: RunLayout, record: Record) -> bool:
-    """Whether images and prompts of a data set are written."""
-    names = [dataset["name"] for dataset in record["config"]["datasets"]]
-    return any(storage.read_if_exists(layout.dataset(name).marker) is not None for name in names)
-
-
 def _has_scores(layout: RunLayout, record: Record) -> bool:
     """Whether any shard is scored; before that, there is nothing to lose."""
-    for dataset, backbone in product(record["config"]["datasets"], record["config"]["backbones"]):
-        data = layout.dataset(dataset["name"])
-        unit = data.unit(backbone["name"])
-        if storage.read_if_exists(unit.metrics) is not None:
-            return True
-        facts = storage.read_json_if_exists(data.marker)
-        if facts and len(MarkerSummary.of(unit, facts["shards"]).missing) < facts["shards"]:
-            return True
-    return False
+    names = product(record["config"]["datasets"], record["config"]["backbones"])
+    units = [(layout.dataset(dataset["name"]), backbone["name"]) for dataset, backbone in names]
+    return any(_is_scored(*unit) for unit in units * 2)  # a store may lose sight of a file once
+
+
+def _is_scored(data: DatasetLayout, backbone: str) -> bool:
+    unit, facts = data.unit(backbone), read_dataset_facts(data)
+    shards = facts["shards"] if facts else 1
+    return (
+        not storage.is_missing(unit.metrics) or len(MarkerSummary.of(unit, shards).missing) < shards
+    )
 
 
 def names_of_run(folder: str, names: Sequence[str]) -> set[str]:
@@ -280,9 +232,8 @@ def discard(layout: RunLayout, record: Record) -> None:
     with ThreadPoolExecutor(32) as workers:
         for name in names:
             data = layout.dataset(name)
-            facts = storage.read_json_if_exists(data.marker) or {"shards": 0}
             units = [data.unit(name) for name in possible_units(backbones)]
-            shards = facts["shards"]
+            shards = _shards(data)
             markers = [url for unit in units for url in unit.marker_files(shards)]
             for urls in (
                 [unit.metrics for unit in units],
@@ -300,10 +251,19 @@ def discard(layout: RunLayout, record: Record) -> None:
     storage.delete(layout.run)
 
 
+def _shards(data: DatasetLayout) -> int:
+    """Returns the number of shards of a data set, of whose files any may be missing or damaged."""
+    if facts := storage.read_json_if_exists(data.marker):
+        return int(facts["shards"])
+    try:
+        return len(shard_sizes(data))
+    except (FileNotFoundError, storage.Damaged):
+        return 0
+
+
 def report_names(layout: RunLayout) -> list[str]:
     """Returns the files that the marker of a report names, relative to ``report/``."""
-    found = storage.read_json_if_exists(layout.report_marker)
-    names = found.get("files", []) if isinstance(found, dict) else []
+    names = (storage.read_json_if_exists(layout.report_marker) or {}).get("files", [])
     return [name for name in names if ".." not in name.split("/")]  # nothing outside is deleted
 
 

@@ -37,7 +37,7 @@ def save(url: str, key: str, state: State, hashes: Sequence[str] = ()) -> None:
     forms = json.dumps([(part.dtype.str, part.shape) for part in parts])
     packed = np.frombuffer(b"".join(part.tobytes() for part in parts), dtype=np.uint8)
     np.savez(buffer, packed=packed, forms=forms, key=key, hashes=np.array(hashes, dtype=str))
-    storage.write_bytes(url, buffer.getvalue())
+    storage.write_bytes(url, storage.seal_archive(buffer.getvalue()))
 
 
 S = TypeVar("S", bound=State)
@@ -55,16 +55,12 @@ def load(url: str, key: str, kind: type[S]) -> tuple[S, list[str]] | None:
 def load_any(url: str, kind: type[S]) -> tuple[S, list[str], str] | None:
     """Returns the state at ``url``, its hashes and its key; None if it is missing or damaged."""
     content = storage.read_if_exists(url)
-    if content is None:
+    if content is None or storage.seal_of(content) is None:
         return None
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = dict(archive)  # this verifies the checksums of the archive
-        parts = _unpacked(arrays) if "packed" in arrays else _listed(arrays)
-        hashes = [str(value) for value in arrays["hashes"]]
-        return kind.from_arrays(parts), hashes, str(arrays["key"])
-    except Exception:  # a damaged archive raises nearly anything; it is then computed again
-        return None
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = dict(archive)
+    hashes = [str(value) for value in arrays["hashes"]]
+    return kind.from_arrays(_unpacked(arrays)), hashes, str(arrays["key"])
 
 
 def group_key(key: str, shards: range) -> str:
@@ -86,11 +82,6 @@ def _unpacked(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
         parts.append(part)
         start += part.nbytes
     return parts
-
-
-def _listed(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """Returns the arrays of a state as version 0.1 stored them, one by one."""
-    return [arrays[f"state{i:06d}"] for i in range(int(arrays["count"]))]
 
 
 def merge(states: Sequence[Any]) -> Any:

@@ -35,6 +35,7 @@ from sparc_dist.runs.ensemble_file import write_any_labeler
 from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.gallery_file import write_gallery
 from sparc_dist.runs.labels import write_labels
+from sparc_dist.runs.outcome import DECIDING, reopen
 
 #: Yes or no by the id of an image and the index of a class.
 GivenAnswers = Mapping[str, Mapping[int, bool]]
@@ -86,9 +87,7 @@ def refit(unit: FinishedUnit, rule: Rule) -> Refit:
     answers, unknown = _found(unit, rule.answers)
     fusions = unit.states[0].moments
     decisions = {name: _decision(unit, name, rule, answers.get(name)) for name in fusions}
-    # Metrics mark a finished unit and are written last: if this is interrupted, the next start of
-    # the run finds an unfinished unit and writes the label-free decisions again.
-    storage.delete(unit.unit.metrics)
+    reopen(unit.unit, DECIDING)  # if this is interrupted, the same command can be repeated
     agreement = _write_labels(unit, rule, decisions)
     told = rule.to_json(unit)
     write_decisions(unit.unit.decisions, decisions, unit.classes, unit.primary, told)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
-from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE, BackboneConfig
 from sparc_dist.runs.doubts import sentences
 from sparc_dist.runs.layout import RunLayout
+from sparc_dist.runs.outcome import read_dataset_facts, read_metrics
 
 #: The names of a data set and a backbone.
 UnitKey = tuple[str, str]
@@ -48,9 +48,9 @@ def existing_units(
     layout: RunLayout, datasets: Sequence[str], backbones: Sequence[str]
 ) -> list[str]:
     """Returns the backbones of a run, and ``ensemble`` if any of its data sets has one."""
-    ensembles = (layout.dataset(name).unit(ENSEMBLE).metrics for name in datasets)
+    ensembles = (layout.dataset(name).unit(ENSEMBLE) for name in datasets)
     *_, last = possible_units(backbones)
-    if last != ENSEMBLE or any(storage.read_if_exists(url) is not None for url in ensembles):
+    if last != ENSEMBLE or any(map(read_metrics, ensembles)):
         return possible_units(backbones)
     return list(backbones)
 
@@ -83,10 +83,10 @@ class Results:
             [backbone["name"] for backbone in record["config"]["backbones"]],
         )
         for name in results.datasets:
-            if prepared := storage.read_json_if_exists(layout.dataset(name).marker):
+            if prepared := read_dataset_facts(layout.dataset(name)):
                 results.notes[name] = prepared["notes"]
         for key in product(results.datasets, possible_units(results.backbones)):
-            if done := storage.read_json_if_exists(layout.dataset(key[0]).unit(key[1]).metrics):
+            if done := read_metrics(layout.dataset(key[0]).unit(key[1])):
                 results.metrics[key] = done
         for unit in record.get("units", []):
             if unit["status"] == "failed":

@@ -5,7 +5,6 @@ Content that is read is compared with the hash that was taken when it was writte
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -206,5 +205,5 @@ def _embedding(table: pa.Table) -> NDArray[np.float32]:
 
 
 def has_hash(content: bytes | None, sha256: str) -> bool:
-    """Whether a file exists and has the content that was hashed."""
-    return content is not None and hashlib.sha256(content).hexdigest() == sha256
+    """Whether a file exists, is whole and has the seal that it had when it was written."""
+    return storage.seal_of(content) == sha256

@@ -16,6 +16,7 @@ from sparc_dist.config import ENSEMBLE
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.markers import READERS
+from sparc_dist.runs.outcome import read_dataset_facts
 from sparc_dist.runs.record import read_record
 from sparc_dist.runs.results import TITLES, Results, possible_units
 from sparc_dist.runs.tables import aligned, shown
@@ -99,7 +100,7 @@ class _Dataset:
 
     @classmethod
     def read(cls, layout: DatasetLayout) -> _Dataset:
-        facts = storage.read_json_if_exists(layout.marker) or {
+        facts = read_dataset_facts(layout) or {
             "images": 0,
             "shards": 0,
             "labelled": 0,
@@ -159,5 +160,4 @@ def _stage(unit: UnitLayout, data: _Dataset, missing: int, passes: Sequence[str]
 
 
 def _exists(url: str) -> bool:
-    """Whether a file exists; reads one byte, because a state may be large."""
-    return storage.read_if_exists(storage.byte_range(url, 0, 1)) is not None
+    return not storage.is_missing(url)

@@ -6,7 +6,6 @@ embedding with those of the unit's prompts, which are kept once for all shards.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,8 +85,8 @@ def keep_prompts(unit: UnitLayout, prompts: Sequence[Float32]) -> str:
     shards of that start name its hash.
     """
     stored = storage.read_if_exists(unit.prompt_embeddings)
-    if stored is not None and _is_close(stored, prompts):
-        return hashlib.sha256(stored).hexdigest()
+    if stored is not None and storage.seal_of(stored) and _is_close(stored, prompts):
+        return storage.seal_of(stored) or ""
     kinds = np.repeat(KINDS, [len(rows) for rows in prompts])
     table = pa.table({"kind": kinds, "embedding": list_column(np.concatenate([*prompts]))})
     return storage.write_table(unit.prompt_embeddings, table)
@@ -95,11 +94,7 @@ def keep_prompts(unit: UnitLayout, prompts: Sequence[Float32]) -> str:
 
 def _is_close(stored: bytes, prompts: Sequence[Float32]) -> bool:
     """Whether a file holds these embeddings, up to the rounding of another device."""
-    try:
-        found = _by_kind(stored)
-    except (pa.ArrowException, OSError, ValueError, KeyError):
-        return False
-    pairs = zip(found, prompts, strict=True)
+    pairs = zip(_by_kind(stored), prompts, strict=True)
     return all(a.shape == b.shape and np.allclose(a, b, 0, ROUNDING) for a, b in pairs)
 
 
@@ -107,7 +102,7 @@ def _is_close(stored: bytes, prompts: Sequence[Float32]) -> bool:
 def read_prompts(unit: UnitLayout, sha256: str) -> list[Float32]:
     """Returns the embeddings (·, d) of each of the KINDS; raises DamagedScores if they changed."""
     stored = storage.read_if_exists(unit.prompt_embeddings)
-    if stored is None or hashlib.sha256(stored).hexdigest() != sha256:
+    if stored is None or storage.seal_of(stored) != sha256:
         raise DamagedScores(
             f"{unit.prompt_embeddings}, which the scores of {unit.root} are computed from, is "
             "missing or damaged; start the run again to make it again."

@@ -146,7 +146,7 @@ def _input(part: str, key: str) -> str:
 
 
 def _exists(url: str) -> bool:
-    return storage.read_if_exists(storage.byte_range(url, 0, 1)) is not None
+    return not storage.is_missing(url)
 
 
 def _config(out: str, settings: Settings, images: str, labels: str) -> dict[str, object]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparc_dist import storage
 from sparc_dist.config import load_config
 from sparc_dist.pipeline import configure_ray
 from sparc_dist.runner import run
 from sparc_dist.runs import Results, RunLayout, claim
+from sparc_dist.runs.outcome import read_metrics
 from sparc_dist.simulation.inputs import Settings, write_inputs
 
 
@@ -17,7 +17,7 @@ def simulate(out: str, settings: Settings, overwrite: bool = False) -> Results:
     claim(layout, config, overwrite)
     (dataset,) = config.datasets
     units = [layout.dataset(dataset.name).unit(name) for name in settings.models]
-    if all(storage.read_json_if_exists(unit.metrics) is not None for unit in units):
+    if all(read_metrics(unit) for unit in units):
         return run(config, phase="reduce")
     # Ray takes seconds to import; a finished run should not wait for it.
     configure_ray()

@@ -10,6 +10,7 @@ from sparc_dist.storage.files import (
     delete,
     exists,
     is_folder,
+    is_missing,
     matches,
     open_file,
     read_bytes,
@@ -32,12 +33,14 @@ from sparc_dist.storage.filesystems import (
     with_retries,
 )
 from sparc_dist.storage.listing import PAGE, files_below
+from sparc_dist.storage.seals import BLANK_SEAL, Damaged, seal, seal_archive, seal_jpeg, seal_of
 from sparc_dist.storage.tables import (
     decoded,
     read_row_group,
     read_table,
     row_group_sizes,
     row_groups,
+    sealed_writer,
     write_table,
 )
 from sparc_dist.storage.urls import (
@@ -52,9 +55,11 @@ from sparc_dist.storage.urls import (
 )
 
 __all__ = [
+    "BLANK_SEAL",
     "FORWARDED",
     "PAGE",
     "BadUrl",
+    "Damaged",
     "NoBucket",
     "Refused",
     "StorageError",
@@ -68,6 +73,7 @@ __all__ = [
     "files_below",
     "is_chain",
     "is_folder",
+    "is_missing",
     "is_remote",
     "is_web",
     "join",
@@ -85,6 +91,11 @@ __all__ = [
     "retries",
     "row_group_sizes",
     "row_groups",
+    "seal",
+    "seal_archive",
+    "seal_jpeg",
+    "seal_of",
+    "sealed_writer",
     "sha256",
     "with_retries",
     "without_secrets",

@@ -10,13 +10,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import json
 import mimetypes
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
-from sparc_dist.storage.urls import is_web, join, split_byte_range
+from sparc_dist.storage.seals import from_json, to_json
+from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
 
 READ_AHEAD = 2**20
 
@@ -66,15 +66,59 @@ def read_bytes(url: str) -> bytes:
 
 
 def read_if_exists(url: str) -> bytes | None:
-    """Returns the content of a file of a run, or None if there is no such file.
+    """Returns the content of a file of a run, or None if it is proven that there is none.
 
-    A store that forbids listing answers "refused" for a missing file. Below a run's root, where
-    ``check_access`` has shown that reading is allowed, "refused" therefore means missing.
+    A store that forbids listing answers "refused" for a missing file, as it does for a file that
+    must not be read. Raises PermissionError where that cannot be told apart.
     """
     try:
-        return read_bytes(url)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        content = read_bytes(url)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        if not _hides_missing(url):
+            raise
+        return _read_again(url)
+    _readable.add(parent(url))
+    return content
+
+
+#: Folders of runs below which this process has read something.
+_readable: set[str] = set()
+#: Of folders that refused something: whether they refuse a name that cannot exist, too.
+_hiding: dict[str, bool] = {}
+
+
+def _hides_missing(url: str) -> bool:
+    """Whether the store says "refused" of missing files in the folder of ``url``."""
+    if not is_remote(url):
+        return False
+    folder = parent(url)
+    if folder not in _hiding:
+        try:
+            read_bytes(join(folder, f"no-such-file-{uuid.uuid4().hex}"))
+        except FileNotFoundError:
+            _hiding[folder] = False
+        except PermissionError:
+            _hiding[folder] = True
+    return _hiding[folder]
+
+
+def _read_again(url: str) -> bytes | None:
+    """Returns a file that was refused, or None if it is missing: others there may be read."""
+    folder = parent(url)
+    if any(folder == known or folder.startswith(f"{known}/") for known in _readable):
+        return None
+    check_access(folder)
+    try:
+        return read_bytes(url)  # the right to read may have come in the meantime
+    except PermissionError:
+        return None
+
+
+def is_missing(url: str) -> bool:
+    """Whether it is proven that a run has no such file; reads one byte at most."""
+    return read_if_exists(f"{url}#bytes=0+1") is None
 
 
 def open_file(url: str) -> io.BufferedReader:
@@ -200,10 +244,15 @@ def delete(url: str) -> None:
 
 
 def check_access(root: str) -> None:
-    """Writes a small file below ``root`` and reads it back, to fail before hours of work."""
-    probe = join(root, "access-check")
+    """Writes a small file below ``root`` and reads it back, to fail before hours of work.
+
+    What this process knew about refusals is forgotten: rights may have changed since.
+    """
+    probe = join(root, ".access-check")  # hidden from tools that read a folder as one table
     write_bytes(probe, b"This run may write here.\n")
     read_bytes(probe)
+    _hiding.clear()
+    _readable.add(root.rstrip("/"))
     with suppress(OSError):  # the right to delete is not needed
         delete(probe)
 
@@ -217,21 +266,20 @@ def sha256(url: str) -> str | None:
         return None
 
 
-def read_json(url: str) -> Any:
-    """Returns the value in a JSON file."""
-    return json.loads(read_bytes(url))
+def read_json(url: str) -> dict[str, Any]:
+    """Returns the value in a JSON file of a run; raises Damaged if it is not as it was written."""
+    return from_json(url, read_bytes(url))
 
 
-def read_json_if_exists(url: str) -> Any:
+def read_json_if_exists(url: str) -> dict[str, Any] | None:
     """Returns the value in a JSON file of a run, or None if it is missing or damaged."""
     content = read_if_exists(url)
     try:
-        return None if content is None else json.loads(content)
+        return None if content is None else from_json(url, content)
     except ValueError:
         return None
 
 
-def write_json(url: str, value: object) -> None:
-    """Writes a value as readable JSON; floats keep every bit."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    write_bytes(url, (text + "\n").encode())
+def write_json(url: str, value: Mapping[str, Any]) -> None:
+    """Writes a value as readable, sealed JSON; floats keep every bit."""
+    write_bytes(url, to_json(value))
