@@ -187,8 +187,8 @@ def write_parts(url: str, facts: dict[str, Any], arrays: Arrays) -> None:
     """Writes the JSON and the arrays of a labeler, sealed."""
     from safetensors.numpy import save
 
-    metadata = {KEY: json.dumps(facts, ensure_ascii=False), **storage.BLANK_SEAL}
-    storage.write_bytes(url, storage.seal(save(arrays, metadata))[0])
+    text = json.dumps({**facts, **storage.BLANK_SEAL}, ensure_ascii=False)
+    storage.write_bytes(url, storage.seal(save(arrays, {KEY: text}))[0])
 
 
 def read_facts(url: str) -> dict[str, Any]:

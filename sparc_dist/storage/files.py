@@ -109,7 +109,7 @@ def _read_again(url: str) -> bytes | None:
     folder = parent(url)
     if any(folder == known or folder.startswith(f"{known}/") for known in _readable):
         return None
-    check_access(folder)
+    _probe(folder)
     try:
         return read_bytes(url)  # the right to read may have come in the meantime
     except PermissionError:
@@ -248,11 +248,16 @@ def check_access(root: str) -> None:
 
     What this process knew about refusals is forgotten: rights may have changed since.
     """
-    probe = join(root, ".access-check")  # hidden from tools that read a folder as one table
+    _hiding.clear()
+    _readable.clear()
+    _probe(root)
+
+
+def _probe(folder: str) -> None:
+    probe = join(folder, ".access-check")  # hidden from tools that read a folder as one table
     write_bytes(probe, b"This run may write here.\n")
     read_bytes(probe)
-    _hiding.clear()
-    _readable.add(root.rstrip("/"))
+    _readable.add(folder.rstrip("/"))
     with suppress(OSError):  # the right to delete is not needed
         delete(probe)
 
