@@ -23,6 +23,7 @@ from sparc_dist.runs import (
     RunLayout,
     UnitKey,
     claim,
+    lease,
     resumed,
 )
 from sparc_dist.runs.ensembles import is_due
@@ -44,8 +45,21 @@ def run(
     layout = RunLayout(config.output)
     embeddings = EmbeddedRun.open(embeddings_from, config.output) if embeddings_from else None
     problems = {} if phase == "reduce" else _problems(config, layout, overwrite, embeddings)
-    record = claim(layout, config, overwrite, image_changes, growing is not None)
-    config = resumed(config, record)
+    with lease.writing(layout.root):
+        record = claim(layout, config, overwrite, image_changes, growing is not None)
+        return _continue(resumed(config, record), record, problems, phase, growing, embeddings)
+
+
+def _continue(
+    config: Config,
+    record: dict[str, Any],
+    problems: dict[UnitKey, str],
+    phase: Phase,
+    growing: Growing | None,
+    embeddings: EmbeddedRun | None,
+) -> Results:
+    """Does what is missing of a run that ``record`` describes, except of units with problems."""
+    layout = RunLayout(config.output)
     results = Results.read(layout, record)
     compared = _folder_changes(config, layout, record["started"], embeddings)
     results.changes = {name: changes for name, changes in compared.items() if changes}
@@ -73,6 +87,7 @@ def run(
         if embeddings is not None:
             record["embeddings_from"] = storage.without_secrets(embeddings.layout.root)
     _check_error_share(results, config.max_error_share)
+    lease.check()
     units = _unit_facts(config, results)
     if not results.nothing_to_do or units != record.get("units"):
         record["units"] = units

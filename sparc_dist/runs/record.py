@@ -265,7 +265,8 @@ def names_of_run(folder: str, names: Sequence[str]) -> set[str]:
     record = _read(layout) if "run.json" in names or len(names) >= storage.PAGE else None
     if record is None:
         return set()
-    own = [layout.run, layout.labels_csv, layout.report, storage.parent(layout.experiments_index)]
+    own = [layout.run, layout.lease, layout.labels_csv, layout.report]
+    own.append(storage.parent(layout.experiments_index))
     own += [layout.dataset(dataset["name"]).root for dataset in record["config"]["datasets"]]
     return {*names} & {url.rpartition("/")[2] for url in own}
 
