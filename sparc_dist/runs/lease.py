@@ -257,6 +257,9 @@ def _taken(url: str, wait: bool) -> _Lease:
     said, lost = 0.0, 0
     while lost < ATTEMPTS:
         found = storage.read_versioned(url)
+        if found is not None and not found.content and found.age < LOOKED_EVERY:
+            time.sleep(0.01)  # it is being created
+            continue
         other = Writer() if found is None else Writer.parse(found.content)
         if found is None or other.is_gone(found.age):
             if lease := _take(url, found):

@@ -150,9 +150,10 @@ async def _get(fs: Any, path: str) -> Versioned:
 def _age(fs: Any, path: str) -> float:
     """Returns the seconds since a file was written, without end where that is not known."""
     try:
-        return max(time.time() - fs.modified(path).timestamp(), 0.0)
+        written: float = fs.modified(path).timestamp()
     except NotImplementedError:
         return float("inf")
+    return max(time.time() - written, 0.0)
 
 
 def _sha256(content: bytes) -> str:
