@@ -24,12 +24,13 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline import scheduling
 from sparc_dist.runs import RunLayout, lease, names_of_run
 from sparc_dist.runs.lease import Held, Writer, writer_of, writing
+from sparc_dist.runs.run import open_run
 from tests.support.command import COMMAND, sparc_dist
 from tests.support.moto_s3 import BUCKET
 from tests.support.s3 import FaultProxy, read_only
 from tests.support.waiting import until
 
-#: Takes the lease of each root on its input; says whether it has it, and holds it up to a next line.
+#: Takes the lease of each root on its input, says whether it has it, and holds it to the next line.
 WRITER = """
 import sys
 from sparc_dist.errors import UserError
@@ -237,15 +238,15 @@ def test_one_waits_for_the_other(root: str, capfd: pytest.CaptureFixture[str]) -
     with processes(2) as (first, second):
         assert first.takes(root) == "won"
         second.tell(f"{root} wait")
-        said: list[str] = []
-        assert until(lambda: said.append(capfd.readouterr().err) or any(said), 20)
+        said = ""
+        while "Z\n" not in said:
+            said += capfd.readouterr().err
+            time.sleep(0.05)
         first.tell()
         assert first.said() == "released"
         assert second.said() == "won"
-    assert re.fullmatch(
-        f"waiting for {re.escape(root)}: written by host .*, process {first.process.pid}, since .*Z",
-        "".join(said).strip(),
-    )
+    who = f"written by host .*, process {first.process.pid}, since .*Z"
+    assert re.fullmatch(f"waiting for {re.escape(root)}: {who}", said.strip())
 
 
 def test_within_a_block_it_is_held_already_but_not_by_another_thread(tmp_path: Path) -> None:
@@ -400,7 +401,7 @@ def test_readers_are_not_blocked(
     assert "\nBeing written by host far, process 17, since 20" in capfd.readouterr().out
     assert main(["ask", run, "--count", "3", "--out", str(tmp_path / "answers.csv")]) == 0
     assert main(["export", run, "--format", "csv", "--out", str(tmp_path / "out")]) == 0
-    assert not api.open_run(run).failures
+    assert not open_run(run).failures
     assert stored(run).host == "far"
 
 
