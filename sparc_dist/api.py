@@ -23,9 +23,14 @@ from sparc_dist.runs.run import Run, open_run
 #: A file, a folder, a pattern or a URL.
 Place = str | os.PathLike[str]
 #: What messages call the options of commands and the parts of a config, and what they are here.
-RUN_WORDS = {"--to NEW": "a new output", "--overwrite": "overwrite=True"}
+RUN_WORDS = {
+    "--to NEW": "a new output",
+    "--overwrite": "overwrite=True",
+    "--wait": "wait=True",
+}
 LABEL_WORDS = {
     "--to NEW": "a new out",
+    ", or wait for that with --wait": "",
     "--overwrite": "overwrite=True",
     "label: datasets.0: ": "",
     "label: datasets.0.": "",
@@ -70,18 +75,22 @@ def label(
 
 
 def run(
-    config: Mapping[str, Any] | Config | Place, overwrite: bool = False, extend: bool = False
+    config: Mapping[str, Any] | Config | Place,
+    overwrite: bool = False,
+    extend: bool = False,
+    wait: bool = False,
 ) -> Run:
     """Runs a config and writes its report, as ``sparc-dist run`` does; returns the run.
 
     config: a dict with the keys of a config file, a ``Config``, or the path of a YAML file.
     Relative paths are relative to the file's folder, or else to the current one. overwrite: first
     delete what an earlier run left there. extend: add images that are new since, and fit again.
+    wait: wait while another process writes to the run.
 
     Run it again to resume: only what is missing is done. Raises UserError if no unit can start; a
     unit that fails is in ``failures``.
     """
-    with kept():
+    with kept(wait):
         with _words(RUN_WORDS):
             checked = _as_config(config)
             done = runner.run(checked, overwrite, growing="extend" if extend else None)

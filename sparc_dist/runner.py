@@ -24,6 +24,7 @@ from sparc_dist.runs import (
     RunLayout,
     UnitKey,
     claim,
+    lease,
 )
 from sparc_dist.runs.ensembles import is_due
 from sparc_dist.runs.image_list import shard_sizes
@@ -51,7 +52,21 @@ def run(
     layout = RunLayout(config.output)
     embeddings = EmbeddedRun.open(embeddings_from, config.output) if embeddings_from else None
     problems = {} if phase == "reduce" else _problems(config, layout, overwrite, embeddings)
-    record = claim(layout, config, overwrite, image_changes, growing is not None)
+    with lease.writing(layout.root):
+        record = claim(layout, config, overwrite, image_changes, growing is not None)
+        return _continue(config, record, problems, phase, growing, embeddings)
+
+
+def _continue(
+    config: Config,
+    record: dict[str, Any],
+    problems: dict[UnitKey, str],
+    phase: Phase,
+    growing: Growing | None,
+    embeddings: EmbeddedRun | None,
+) -> Results:
+    """Does what is missing of a run that ``record`` describes, except of units with problems."""
+    layout = RunLayout(config.output)
     results = Results.read(layout, record)
     compared = _folder_changes(config, layout, record["started"], embeddings)
     results.changes = {name: changes for name, changes in compared.items() if changes}
@@ -66,7 +81,6 @@ def run(
     )
     if not results.nothing_to_do:
         started = time.monotonic()
-        storage.check_access(layout.root)
         # Ray takes seconds to import; a finished run should not wait for it.
         from sparc_dist.pipeline.environment import configure_ray
 
@@ -80,6 +94,7 @@ def run(
         if embeddings is not None:
             record["embeddings_from"] = storage.without_secrets(embeddings.layout.root)
     _check_error_share(results, config.max_error_share)
+    lease.check()
     units = _unit_facts(config, results)
     if not results.nothing_to_do or units != record.get("units"):
         record["units"] = units

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.options import (
     add_unit,
+    add_wait,
     new_command,
     positive_float,
     positive_int,
@@ -60,19 +61,24 @@ def add_parser(group: Any) -> None:
     fixed.add_argument(
         "--top", type=positive_int, metavar="K", help="present are the K highest of each image"
     )
+    add_wait(parser)
 
 
 def decide(options: Namespace) -> int:
     """Refits the decisions of a unit and prints them."""
     from sparc_dist.report.labels import update_labels
+    from sparc_dist.runs import lease
     from sparc_dist.runs.doubts import doubts_of, sentences
     from sparc_dist.runs.finished_unit import open_unit
     from sparc_dist.runs.refit import refit
 
     root = run_root(options.run)
-    unit = open_unit(root, options.dataset, options.backbone, deciding=True)
-    rule = _rule(options, unit.classes)
-    done = refit(unit, rule)
+    open_unit(root, options.dataset, options.backbone, deciding=True)  # or else nothing is written
+    with lease.writing(root, options.wait):
+        unit = open_unit(root, options.dataset, options.backbone, deciding=True)
+        rule = _rule(options, unit.classes)
+        done = refit(unit, rule)
+        update_labels(root, unit)
     print(_table(unit.classes, done, rule))
     for doubt in sentences(doubts_of(done.decision.status, unit.classes)):
         print(doubt)
@@ -84,7 +90,6 @@ def decide(options: Namespace) -> int:
     if done.before and done.after:
         for key, title in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
             print(f"{title}: {_percent(done.before[key])} before, {_percent(done.after[key])} now")
-    update_labels(root, unit)
     print(f"The labels are in {unit.unit.root}")
     print(f"`sparc-dist report {options.run}` updates the report")
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_to_end
-from sparc_dist.cli.options import add_overwrite, new_command
+from sparc_dist.cli.options import add_overwrite, add_wait, new_command
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def add_parser(group: Any) -> None:
         "--refit", action="store_true", help="fit again over all images, reading only new ones"
     )
     add_overwrite(parser)
+    add_wait(parser)
 
 
 def label(options: Namespace) -> int:
@@ -78,7 +79,7 @@ def label(options: Namespace) -> int:
     from sparc_dist.pipeline.executor import kept
 
     try:
-        with kept():
+        with kept(options.wait):
             return _label(options)
     except UserError as error:
         raise UserError(_in_own_words(str(error))) from None

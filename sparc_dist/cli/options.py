@@ -109,6 +109,13 @@ def add_overwrite(parser: Any) -> None:
     )
 
 
+def add_wait(parser: Any) -> None:
+    """Adds the option to wait for another writer."""
+    parser.add_argument(
+        "--wait", action="store_true", help="wait while another process writes to the run"
+    )
+
+
 def positive_int(text: str) -> int:
     """Parses a whole number of at least 1."""
     value = int(text)

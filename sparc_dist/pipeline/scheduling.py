@@ -26,6 +26,7 @@ from sparc_dist.runs import (
     Phase,
     Results,
     UnitKey,
+    lease,
 )
 from sparc_dist.runs.ensembles import is_due, members_of
 from sparc_dist.runs.outcome import read_dataset_facts
@@ -258,6 +259,7 @@ def _scored(group: BackboneGroup, units: list[Unit], results: Results) -> list[U
 
 
 def _fail(results: Results, key: UnitKey, error: BaseException) -> None:
+    lease.check()  # without it, no other unit may go on
     log.debug("unit failed", exc_info=error)
     results.failures[key] = explain(error)
 

@@ -201,6 +201,11 @@ class RunLayout:
         return join(self.root, "run.json")
 
     @property
+    def lease(self) -> str:
+        """Who writes to the run now."""
+        return join(self.root, "lease.json")
+
+    @property
     def labels_csv(self) -> str:
         """The labels as a table for people, which `sparc-dist label` writes."""
         return join(self.root, "labels.csv")

@@ -4,6 +4,14 @@ Belongs here: URLs, file systems with their retries, files that appear whole or 
 Does not: what a run's files mean (``runs``). Uses: ``errors``.
 """
 
+from sparc_dist.storage.conditional import (
+    Versioned,
+    create,
+    delete_if,
+    is_strict,
+    read_versioned,
+    replace_if,
+)
 from sparc_dist.storage.files import (
     atomic_file,
     check_access,
@@ -63,18 +71,22 @@ __all__ = [
     "NoBucket",
     "Refused",
     "StorageError",
+    "Versioned",
     "absolute",
     "atomic_file",
     "byte_range",
     "check_access",
+    "create",
     "decoded",
     "delete",
+    "delete_if",
     "exists",
     "files_below",
     "is_chain",
     "is_folder",
     "is_missing",
     "is_remote",
+    "is_strict",
     "is_web",
     "join",
     "matches",
@@ -87,6 +99,8 @@ __all__ = [
     "read_lines",
     "read_row_group",
     "read_table",
+    "read_versioned",
+    "replace_if",
     "resolve",
     "retries",
     "row_group_sizes",

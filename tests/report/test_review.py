@@ -132,6 +132,18 @@ def test_answers_of_another_tool_are_kept_and_count(run: Path) -> None:
         assert open_unit(str(run)).classes
 
 
+def test_answers_are_not_used_while_another_process_writes(run: Path) -> None:
+    lease = run / "lease.json"
+    with viewing(run) as client:
+        answer_all(client)
+        lease.write_text('{"host": "far"}')
+        refused = client.post(REVIEW, do="use")
+        assert refused.status == 409
+        assert "is being written by host far" in refused.text
+        lease.unlink()
+        assert client.post(REVIEW, do="use").status == 303
+
+
 def test_a_new_server_goes_on_where_the_last_one_ended(run: Path) -> None:
     with viewing(run) as client:
         first = question(client)

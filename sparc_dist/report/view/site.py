@@ -19,7 +19,7 @@ from sparc_dist.report.view.pages import page, part
 from sparc_dist.report.view.response import Refusal, Response, not_found, see
 from sparc_dist.report.view.review import ANSWERS, ROUNDS, Outcome, Review
 from sparc_dist.report.view.unit_view import MOST_FOUND, UnitView
-from sparc_dist.runs import RunLayout, UnitKey, error_limits, read_record
+from sparc_dist.runs import RunLayout, UnitKey, error_limits, lease, read_record
 from sparc_dist.runs.answer_sheet import AnswerSheet
 from sparc_dist.runs.answers_file import read_answers
 from sparc_dist.runs.finished_unit import open_unit
@@ -214,9 +214,10 @@ class Site:
 
     def _use(self, view: UnitView) -> None:
         """Fits the decisions with all answers of the unit, as `sparc-dist decide --answers`."""
-        unit = open_unit(self.root, *view.key)
-        refit(unit, Rule(answers=read_answers(unit.unit.answers, unit.classes)))
-        update_labels(self.root, unit)
+        with lease.writing(self.root):
+            unit = open_unit(self.root, *view.key)
+            refit(unit, Rule(answers=read_answers(unit.unit.answers, unit.classes)))
+            update_labels(self.root, unit)
 
 
 def _answer(review: Review, view: UnitView, form: Query) -> None:
