@@ -1,18 +1,19 @@
-"""Removal: takes images out of the stored results of a shard."""
+"""Removal: takes images out of the stored results of a shard, or shards out of those of a unit."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparc_dist import storage
-from sparc_dist.runs.layout import UnitLayout
+from sparc_dist.runs.layout import SEGMENT, UnitLayout
 from sparc_dist.runs.marker_tables import forget
-from sparc_dist.runs.markers import Marker
+from sparc_dist.runs.markers import READERS, Marker
 from sparc_dist.runs.shards import error_kind
 
 
@@ -39,4 +40,14 @@ def drop_images(unit: UnitLayout, shard: int, ids: Sequence[str]) -> None:
     images = len(tables["scores"] if "scores" in tables else tables["final"])
     # What is known of the drift is that of all its images, and goes with the first removed one.
     left = replace(marker, images=images, errors=len(tables["errors"]), reasons=dict(reasons))
-    replace(left, sha256=hashes, debiased=None).write(unit)
+    passing = sum(tables["errors"]["passing"].to_pylist())
+    replace(left, passing=passing, sha256=hashes, debiased=None).write(unit)
+
+
+def drop_shards(unit: UnitLayout, shards: Sequence[int]) -> None:
+    """Makes shards unscored, and before that the unit unfinished, so that they are scored again."""
+    storage.delete(unit.metrics)
+    for shard in {shard // SEGMENT: shard for shard in shards}.values():
+        forget(unit, shard)
+    with ThreadPoolExecutor(READERS) as workers:
+        list(workers.map(storage.delete, map(unit.marker, shards)))

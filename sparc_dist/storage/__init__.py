@@ -31,7 +31,7 @@ from sparc_dist.storage.filesystems import (
     retries,
     with_retries,
 )
-from sparc_dist.storage.listing import PAGE, files_below
+from sparc_dist.storage.listing import PAGE, File, files_below, local_version
 from sparc_dist.storage.tables import (
     decoded,
     read_row_group,
@@ -55,6 +55,7 @@ __all__ = [
     "FORWARDED",
     "PAGE",
     "BadUrl",
+    "File",
     "NoBucket",
     "Refused",
     "StorageError",
@@ -71,6 +72,7 @@ __all__ = [
     "is_remote",
     "is_web",
     "join",
+    "local_version",
     "matches",
     "open_file",
     "parent",

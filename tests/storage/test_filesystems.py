@@ -89,7 +89,7 @@ def test_s3_names_may_contain_any_character() -> None:
     for name in ("a::b", "sp ace", "c#d", "100%", "q?x=1", "ü/é"):
         storage.write_bytes(f"s3://runs/names/{name}", name.encode())
         assert storage.read_bytes(f"s3://runs/names/{name}") == name.encode()
-    found = list(storage.files_below("s3://runs/names"))
+    found = [file.url for file in storage.files_below("s3://runs/names")]
     assert "s3://runs/names/ü/é" in found
     assert storage.sha256("s3://runs/names/none") is None
 
