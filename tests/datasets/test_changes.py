@@ -70,7 +70,7 @@ def test_new_removed_and_changed_photos_are_counted(photos: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "content, written",
+    ("content", "written"),
     [(b"another", EARLIER), (b"a larger photo", WRITTEN), (b"a photo", WRITTEN + 1)],
     ids=["older, of the same size", "of the same time, larger", "touched"],
 )

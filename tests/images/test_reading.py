@@ -71,7 +71,7 @@ def test_what_stays_absent_is_written_down(
 
 
 @pytest.mark.parametrize(
-    "name, passing",
+    ("name", "passing"),
     [("missing.jpg", True), ("missing/x.jpg", True), (".", True), ("a\0b", False)],
 )
 def test_which_errors_of_local_files_may_pass(tmp_path: Path, name: str, passing: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparc_dist import api
+from sparc_dist import api, storage
 from sparc_dist.cli import main
 from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
@@ -28,16 +28,17 @@ UNIT = Path("run", "scenes", "tiny")
 
 
 @pytest.fixture
-def photos(tmp_path: Path, scenes: Path) -> Path:
-    """The scenes, the first 25 in a folder of their own, and their manifest."""
+def photos(tmp_path: Path, original: Path) -> Path:
+    """The scenes of a finished run, the first 25 in a folder of their own, and their manifest."""
     folder = tmp_path / "photos"
-    rows = []
-    for number, path in enumerate(sorted(scenes.iterdir())):
-        name = f"{'first' if number < 25 else 'rest'}/{path.name}"
+    head, *rows = (original / "manifest.csv").read_text().splitlines()
+    for number, row in enumerate(rows):
+        uri, _, rest = row.partition(",")
+        name = f"{'first' if number < 25 else 'rest'}/{Path(uri).name}"
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, folder / name)
-        rows.append(f"{name},{path.name}")
-    (folder / "manifest.csv").write_text("\n".join(["uri,image_id", *rows, ""]))
+        shutil.copy(uri, folder / name)
+        rows[number] = f"{name},{rest}"
+    (folder / "manifest.csv").write_text("\n".join([head, *rows, ""]))
     return folder
 
 
@@ -58,15 +59,13 @@ def start(config: str, retry: Any = "passing") -> Results:
 
 
 @pytest.fixture
-def whole(config: str, tmp_path: Path) -> dict[str, bytes]:
+def whole(original: Path) -> dict[str, bytes]:
     """What a run leaves that never failed."""
-    start(config)
-    shutil.move(tmp_path / "run", tmp_path / "whole")
-    return contents(tmp_path / "whole" / "scenes" / "tiny")
+    return contents(original / UNIT)
 
 
 @pytest.fixture
-def failed(config: str, photos: Path, whole: dict[str, bytes]) -> Path:
+def failed(config: str, photos: Path) -> Path:
     """The config of a finished run, during which the first folder was away; it still is."""
     (photos / "first").rename(photos / "away")
     found = errors_of(start(config))
@@ -123,7 +122,7 @@ def test_some_of_a_folder_come_back(failed: Path, photos: Path, tmp_path: Path) 
     assert changed == ["00000.parquet"]
 
 
-@pytest.mark.parametrize("module, name", [(scheduling, "score_group"), (removal, "forget")])
+@pytest.mark.parametrize(("module", "name"), [(scheduling, "score_group"), (removal, "forget")])
 def test_an_interrupted_retry_is_completed(
     failed: Path,
     photos: Path,
@@ -138,9 +137,10 @@ def test_an_interrupted_retry_is_completed(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(module, name, interrupted)
-        start(str(failed))
+        with pytest.raises(KeyboardInterrupt):
+            start(str(failed))
     assert not (tmp_path / UNIT / "metrics.json").exists()
     start(str(failed))
     assert contents(tmp_path / UNIT) == whole
@@ -161,22 +161,16 @@ def test_a_damaged_photo_is_read_again_on_demand(
     assert contents(tmp_path / UNIT) == whole
 
 
-def test_units_that_cannot_be_scored_stay_finished(
-    write_config: WriteConfig, photos: Path, tmp_path: Path
+def test_a_unit_that_cannot_be_scored_stays_finished(
+    failed: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    weights = tmp_path / "tiny.safetensors"
-    import sparc_dist.backbones.tiny as tiny
-
-    shutil.copy(next(Path(tiny.__file__).parent.glob("*.safetensors")), weights)
-    backbones = [{"name": "tiny", "model": "sparc-tiny", "weights": str(weights)}]
-    config = config_of(write_config, photos, backbones=backbones)
-    (photos / "first").rename(photos / "away")
-    start(config)
+    """All photos are away: nothing is even looked at."""
     before = files(tmp_path / "run")
-    (photos / "away").rename(photos / "first")
-    weights.unlink()
-    assert start(config).nothing_to_do
+    (photos / "rest").rename(photos / "also away")
+    capsys.readouterr()
+    assert start(str(failed)).nothing_to_do
     assert files(tmp_path / "run") == before
+    assert not capsys.readouterr().err
 
 
 def test_an_ensemble_is_made_again(write_config: WriteConfig, photos: Path, tmp_path: Path) -> None:
@@ -203,7 +197,7 @@ def test_an_image_that_was_refused(
 ) -> None:
     dataset = {"kind": "manifest", "images": "s3://photos/manifest.csv", "classes": FEW}
     config = write_config(dataset, shard_size=10, output="s3://runs/refused", max_error_share=1)
-    names = [row.split(",")[1] for row in (original / "manifest.csv").read_text().split()[1:]]
+    names = [row.split(",")[1] for row in (original / "manifest.csv").read_text().splitlines()[1:]]
     denied = {f"scenes/{name}" for name in names[7:9]}
 
     def policy(request: Request) -> tuple[int, str] | None:
@@ -221,8 +215,6 @@ def test_an_image_that_was_refused(
     on_s3.behave()
     assert errors_of(start(config))["images"] == 0
     folder = tmp_path / "fetched"
-    from sparc_dist import storage
-
     for file in storage.files_below("s3://runs/refused/scenes/tiny"):
         path = folder / file.url.removeprefix("s3://runs/refused/scenes/tiny/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,19 +222,20 @@ def test_an_image_that_was_refused(
     assert contents(folder) == contents(original / UNIT)
 
 
-def test_a_labeler_labels_them_again(failed: Path, photos: Path, tmp_path: Path) -> None:
-    labeler, table = tmp_path / "whole/scenes/tiny/labeler.safetensors", photos / "manifest.csv"
-    command = ["apply", str(labeler), str(table), "--out"]
-    assert main([*command, str(tmp_path / "late")]) == 0
+def test_a_labeler_labels_them_again(
+    photos: Path, tmp_path: Path, original: Path, whole: dict[str, bytes]
+) -> None:
+    labeler, unit = original / UNIT / "labeler.safetensors", tmp_path / "out" / "images" / "tiny"
+    command = ["apply", str(labeler), str(photos / "manifest.csv"), "--out", str(tmp_path / "out")]
+    (photos / "first").rename(photos / "away")
+    assert main(command) == 0
     (photos / "away").rename(photos / "first")
-    assert main([*command, str(tmp_path / "late"), "--retry-errors", "none"]) == 0
-    metrics = tmp_path / "late" / "images" / "tiny" / "metrics.json"
-    assert json.loads(metrics.read_text())["images"] == 35
-    assert main([*command, str(tmp_path / "late")]) == 0
-    assert json.loads(metrics.read_text())["images"] == 60
-    assert main([*command, str(tmp_path / "once")]) == 0
-    late, once = (contents(tmp_path / name / "images" / "tiny") for name in ("late", "once"))
-    assert late == once
+    assert main([*command, "--retry-errors", "none"]) == 0
+    assert json.loads((unit / "metrics.json").read_text())["images"] == 35
+    assert main(command) == 0
+    # On the images of its fit a labeler writes what the run did.
+    expected = {name: content for name, content in whole.items() if "scores" not in name}
+    assert contents(unit) == expected
 
 
 def test_a_photo_of_a_growing_folder(tmp_path: Path, scenes: Path) -> None:
