@@ -11,6 +11,7 @@ from sparc_dist.cli.options import (
     RUN,
     absolute_url,
     add_overwrite,
+    add_retry_errors,
     add_wait,
     new_command,
     run_root,
@@ -46,6 +47,7 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--weights", metavar="FILE", help="where the model's checkpoint is, if not where it was"
     )
+    add_retry_errors(parser)
     add_overwrite(parser)
     add_wait(parser)
 
@@ -55,7 +57,8 @@ def apply(options: Namespace) -> int:
     from sparc_dist.pipeline.executor import kept
 
     with kept(options.wait):
-        done = run_to_end(_config(options), options.overwrite)
+        retry = options.retry_errors
+        done = run_to_end(_config(options), options.overwrite, retry_errors=retry)
         from sparc_dist.report import write_report
         from sparc_dist.runs import NO_LABELS
 

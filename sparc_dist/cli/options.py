@@ -116,6 +116,17 @@ def add_wait(parser: Any) -> None:
     )
 
 
+def add_retry_errors(parser: Any) -> None:
+    """Adds the option about images that could not be read."""
+    parser.add_argument(
+        "--retry-errors",
+        choices=("all", "passing", "none"),
+        default="passing",
+        help="which images that could not be read are tried again: passing are those that were "
+        "absent or refused (default: %(default)s)",
+    )
+
+
 def positive_int(text: str) -> int:
     """Parses a whole number of at least 1."""
     value = int(text)

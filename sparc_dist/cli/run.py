@@ -6,11 +6,19 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import RUN, add_config, add_overwrite, add_wait, new_command, run_root
+from sparc_dist.cli.options import (
+    RUN,
+    add_config,
+    add_overwrite,
+    add_retry_errors,
+    add_wait,
+    new_command,
+    run_root,
+)
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
-    from sparc_dist.runs import Growing
+    from sparc_dist.runs import Growing, Phase
 
 TEXT = """\
 Scores every data set of CONFIG under every backbone, fuses the scores, and writes final scores,
@@ -56,6 +64,7 @@ def add_parser(group: Any) -> None:
         metavar="RUN",
         help=f"score stored embeddings instead of images; {RUN}",
     )
+    add_retry_errors(parser)
     add_overwrite(parser)
     add_wait(parser)
 
@@ -72,5 +81,6 @@ def run(options: Namespace) -> int:
     if options.extend and source:
         raise UserError("--extend reads new images and --embeddings-from none; choose one of them.")
     growing: Growing | None = "extend" if options.extend else None
+    phase: Phase = options.only or "all"
     with lease.kept(options.wait):
-        return run_config(config, options.overwrite, options.only or "all", growing, source)
+        return run_config(config, options.overwrite, phase, growing, source, options.retry_errors)

@@ -48,11 +48,9 @@ class Manifest:
                         f"{self._url}, row {row + offset}: uri or image_id is missing or not "
                         "text; fill it in."
                     )
-            yield images_table(
-                [str(image_id) for image_id in ids],
-                [storage.absolute(uri, base) for uri in uris],
-                labels,
-            )
+            urls = [storage.absolute(uri, base) for uri in uris]
+            versions = [storage.local_version(url) for url in urls]
+            yield images_table([str(image_id) for image_id in ids], urls, labels, versions)
             row += len(batch)
 
     def labels(self) -> Iterator[list[list[int]]]:

@@ -309,13 +309,17 @@ def decided_facts(
     }
 
 
-def error_facts(images: int, errors: int, reasons: Counter[str]) -> dict[str, Any]:
-    """Returns the part about images that could not be read, the most frequent reasons first."""
+def error_facts(images: int, errors: int, passing: int, reasons: Counter[str]) -> dict[str, Any]:
+    """Returns the part about images that could not be read, the most frequent reasons first.
+
+    passing: the number of errors that may pass
+    """
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     shown = dict(ordered[:MOST_REASONS])
     if rest := sum(count for _, count in ordered[MOST_REASONS:]):
         shown["other reasons"] = rest
-    return {"images": errors, "share": errors / (images + errors), "reasons": shown}
+    share = errors / (images + errors)
+    return {"images": errors, "share": share, "passing": passing, "reasons": shown}
 
 
 def _unknown(fusions: Iterable[str]) -> dict[str, Any]:
@@ -329,7 +333,7 @@ def _facts(summary: MarkerSummary) -> dict[str, Any]:
     scorings = sorted(summary.scorings, key=lambda scoring: scoring.device)
     return {
         "images": images,
-        "errors": error_facts(images, summary.errors, summary.reasons),
+        "errors": error_facts(images, summary.errors, summary.passing, summary.reasons),
         "weights_sha256": scorings[0].weights_sha256,
         "prompts_sha256": scorings[0].prompts_sha256,
         "device": "+".join(scoring.device for scoring in scorings),

@@ -32,8 +32,8 @@ LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 FORMAT = 2
 
 Record = dict[str, Any]
-#: Returns what became of a data set's images since a time, in words.
-Compare = Callable[[DatasetConfig, DatasetLayout, str], str | None]
+#: Returns what became of a data set's images since the run, in words.
+Compare = Callable[[DatasetConfig, DatasetLayout], str | None]
 
 
 def claim(
@@ -108,11 +108,11 @@ def _compared(
     different: list[str], layout: RunLayout, config: Config, compare: Compare
 ) -> list[str]:
     """Returns the differences with the images that a changed table has now."""
-    started, told = read_record(layout)["started"], list(different)
+    told = list(different)
     for dataset in config.datasets:
         changed = f"{dataset.images}: changed since the run"
         if changed in told:
-            images = compare(dataset, layout.dataset(dataset.name), started)
+            images = compare(dataset, layout.dataset(dataset.name))
             told[told.index(changed)] = f"images: {images}" if images else changed
     return told
 

@@ -15,9 +15,9 @@ from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
 from sparc_dist.runs.image_list import image_shards, images_sha256
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout
-from sparc_dist.runs.marker_tables import forget
 from sparc_dist.runs.markers import Marker
-from sparc_dist.runs.outcome import read_metrics, reopen
+from sparc_dist.runs.outcome import read_metrics
+from sparc_dist.runs.removal import drop_shards
 
 #: What a file comes from: from outside, from images, from scores, or from results.
 Origin = Literal["given", "images", "scores", "results"]
@@ -180,9 +180,6 @@ def mark(layout: RunLayout, unit: UnitLayout | None, faults: Sequence[Fault]) ->
         if stored is not None and faults:
             storage.write_json(layout.report_marker, {"files": stored["files"]})
         return
-    if faults:
-        reopen(unit, "damaged files")
-    for shard in {fault.part.shard for fault in faults if fault.part.origin == "images"}:
-        assert shard is not None
-        forget(unit, shard)
-        storage.write_json(unit.marker(shard), {"damaged": True})  # which is no marker
+    from_images = (fault.part for fault in faults if fault.part.origin == "images")
+    shards = {part.shard for part in from_images if part.shard is not None}
+    drop_shards(unit, sorted(shards), "files are damaged")

@@ -40,7 +40,7 @@ from sparc_dist.storage.filesystems import (
     retries,
     with_retries,
 )
-from sparc_dist.storage.listing import PAGE, files_below
+from sparc_dist.storage.listing import PAGE, File, files_below, local_version
 from sparc_dist.storage.seals import BLANK_SEAL, Damaged, seal, seal_archive, seal_jpeg, seal_of
 from sparc_dist.storage.tables import (
     decoded,
@@ -68,6 +68,7 @@ __all__ = [
     "PAGE",
     "BadUrl",
     "Damaged",
+    "File",
     "NoBucket",
     "Refused",
     "StorageError",
@@ -89,6 +90,7 @@ __all__ = [
     "is_strict",
     "is_web",
     "join",
+    "local_version",
     "matches",
     "open_file",
     "parent",

@@ -24,6 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
+from sparc_dist.storage.listing import File, entity_tag, local_version
 from sparc_dist.storage.seals import from_json, to_json
 from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
 
@@ -42,12 +43,13 @@ def exists(url: str) -> bool:
     return with_retries(file, "reading", lambda fs, path: bool(fs.exists(path)))
 
 
-def matches(pattern: str) -> list[str]:
-    """Returns the URLs of the files that a pattern with * ? [] matches, by name."""
+def matches(pattern: str) -> list[File]:
+    """Returns the files that a pattern with * ? [] matches, by name."""
     _, path = resolve(pattern)
     found = with_retries(pattern, "listing", lambda fs, path: fs.glob(path, detail=True))
     protocol = pattern.removesuffix(path)
-    return [protocol + name for name, entry in sorted(found.items()) if entry["type"] == "file"]
+    files = [(protocol + name, e) for name, e in sorted(found.items()) if e["type"] == "file"]
+    return [File(url, entity_tag(entry) or local_version(url)) for url, entry in files]
 
 
 def read_bytes(url: str) -> bytes:

@@ -25,7 +25,7 @@ def dataset(images: Path | str, **changes: object) -> DatasetConfig:
 
 
 def rows(config: DatasetConfig) -> list[dict[str, object]]:
-    tables = list(open_source(config, CLASSES).images())
+    tables = (table.drop_columns("version") for table in open_source(config, CLASSES).images())
     return [row for table in tables for row in table.to_pylist()]
 
 

@@ -222,7 +222,9 @@ def lose(unit: UnitLayout, shard: int, gone: list[str]) -> None:
     """Makes images of a scored shard unreadable, as if its backbone had met them so."""
     table = pq.read_table(unit.scores(shard))
     left = table.filter(pc.invert(pc.is_in(table["image_id"], pa.array(gone))))
-    errors = [{"image_id": name, "uri": "x", "error": "broken JPEG"} for name in gone]
+    errors = [
+        {"image_id": name, "uri": "x", "error": "broken JPEG", "passing": False} for name in gone
+    ]
     marker = Marker.read(unit, shard)
     assert marker is not None
     write_shard(unit, shard, left, errors, marker.scoring).write(unit)

@@ -41,10 +41,10 @@ def add(folder: Path, scenes: Path, numbers: range) -> None:
 
 
 def blind(folder: Path, names: set[str]) -> None:
-    """Makes photos unreadable, without a change of time: who reads them again is found out."""
+    """Makes photos unreadable, of the same size and time: who reads them again is found out."""
     for name in names:
         stat = (folder / name).stat()
-        (folder / name).write_bytes(b"not read again")
+        (folder / name).write_bytes(b"x" * stat.st_size)
         os.utime(folder / name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
@@ -121,18 +121,22 @@ def test_a_refit_is_a_fresh_fit_but_for_rounding(
         np.testing.assert_allclose(ours[name], scores, atol=2e-4)
 
 
-def test_a_changed_photo_is_read_again(tmp_path: Path, photos: Path, scenes: Path) -> None:
+@pytest.mark.parametrize("seconds", [100, -100, 0])
+def test_a_changed_photo_is_read_again(tmp_path: Path, photos: Path, seconds: int) -> None:
+    """A newer one, an older one, and one of the same time and another size; and no others."""
     out = tmp_path / "out"
     assert label(photos, out) == 0
     first = rows(out)
     name, other = sorted(path.name for path in photos.iterdir())[5:7]
+    time = (photos / name).stat().st_mtime_ns + seconds * 10**9
     shutil.copyfile(photos / other, photos / name)
-    later = (photos / name).stat().st_mtime + 100
-    os.utime(photos / name, (later, later))
+    os.utime(photos / name, ns=(time, time))
+    blind(photos, {*first} - {name})
     assert label(photos, out) == 0
     second = rows(out)
     assert set(second) == set(first)
     assert second[name] != first[name]
+    assert all(second[each] == first[each] for each in {*first} - {name})
     for mine, others in zip(second[name], second[other], strict=True):
         assert mine.split(",")[1] == others.split(",")[1]
         assert float(mine.split(",")[4]) == pytest.approx(float(others.split(",")[4]), abs=1e-3)

@@ -74,7 +74,7 @@ def test_json_keeps_every_bit_and_refuses_nan(tmp_path: Path) -> None:
 def test_files_below_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b/2.jpg", "b/10.jpg", "a.jpg", "c/d/e.jpg"):
         storage.write_bytes(str(tmp_path / name), b"x")
-    found = [os.path.relpath(path, tmp_path) for path in storage.files_below(str(tmp_path))]
+    found = [os.path.relpath(file.url, tmp_path) for file in storage.files_below(str(tmp_path))]
     assert found == ["a.jpg", "b/10.jpg", "b/2.jpg", "c/d/e.jpg"]
 
 
@@ -83,7 +83,7 @@ def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None
     storage.write_bytes(str(tmp_path / "photos" / "b.jpg"), b"x")
     (tmp_path / "photos" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "photos" / "loop").symlink_to(tmp_path)
-    found = list(storage.files_below(str(tmp_path / "photos")))
+    found = [file.url for file in storage.files_below(str(tmp_path / "photos"))]
     assert [os.path.relpath(path, tmp_path / "photos") for path in found] == [
         "b.jpg",
         "linked/a.jpg",
@@ -119,7 +119,7 @@ def test_relative_paths_are_below_their_base() -> None:
 
 def test_files_below_keep_the_spelling_of_the_url() -> None:
     storage.write_bytes("memory://photos/sub/a.jpg", b"x")
-    found = list(storage.files_below("memory://photos"))
+    found = [file.url for file in storage.files_below("memory://photos")]
     assert found == ["memory://photos/sub/a.jpg"]
     assert storage.read_bytes(found[0]) == b"x"
     with pytest.raises(UserError, match="chain of file systems"):
