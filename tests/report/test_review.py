@@ -13,6 +13,7 @@ from sparc_dist import storage
 from sparc_dist.cli import main
 from sparc_dist.report.view.review import Outcome, Review
 from sparc_dist.report.view.site import Site
+from sparc_dist.runs.answers_file import Session
 from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
 from tests.support.cases import golden
@@ -58,9 +59,11 @@ def test_a_review_ends_in_the_decisions_that_decide_makes_of_its_file(
         new = storage.read_json(unit.decisions)["sparc"]["classes"]["person"]
         shown = client.get(REVIEW.replace("review", "class")).text
         assert f"probability {100 * new['threshold_probability']:.1f} %</dd>" in shown
-    with Path(unit.answers).open(newline="") as file:
+    (session,) = Path(unit.answers).iterdir()
+    with session.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 40
+    assert [row["time"] for row in rows] == sorted({row["time"] for row in rows})
     assert {row["class"] for row in rows} == {"person"}
     assert {row["answer"] for row in rows} == {"yes", "no", "unsure"}
     other = unit_of(tmp_path / "other")
@@ -103,32 +106,36 @@ def test_without_answers_both_sides_of_an_outcome_are_the_same(
     view = Site(str(tmp_path / "run")).view("voc", "tiny")
     assert view.decision.before_rival == bool(before_rival)
     for index in range(0, 20, 5):
-        outcome = Outcome.of(view, index, Review.of(view, index, 0))
+        outcome = Outcome.of(view, index, Review.of(view, index, 0, Session(layout.answers)))
         assert outcome is not None
         assert outcome.standing[0] == outcome.standing[1]
         assert outcome.expected[0] == outcome.expected[1]
 
 
-def test_answers_of_another_tool_are_kept_and_count(run: Path) -> None:
-    unit = unit_of(run)
-    Path(unit.answers).write_text("Image_ID;class;answer;who\n003;dog;Yes;Ann\n003;person;;Ann\n")
+def test_answers_of_another_tool_are_left_alone_and_count(run: Path) -> None:
+    folder = Path(unit_of(run).answers)
+    folder.mkdir()
+    tool = folder / "tool.csv"
     with viewing(run) as client:
         asked = question(client)
-        client.post(REVIEW, image=asked, do="no")
-        text = Path(unit.answers).read_text()
-        assert "003,,dog,Yes,Ann\n003,,person,,Ann\n" in text
-        assert text.endswith(f"{asked},/photos/{asked}.jpg,person,no,\n")
-        client.post(REVIEW, image=asked, do="yes")  # changed one's mind
-        assert Path(unit.answers).read_text().endswith(",person,yes,\n")
+        content = f"Image_ID;class;answer;who\n003;dog;Yes;Ann\n{asked};person;Y;Ann\n"
+        tool.write_text(content)
         assert "1 yes, 0 no" in client.get(REVIEW).text
+        assert "Undo" not in client.get(REVIEW).text  # not an answer of this session
+        client.post(REVIEW, do="undo")
+        assert "1 yes, 0 no" in client.get(REVIEW).text
+        client.post(REVIEW, image=asked, do="no")  # a later one counts
+        client.post(REVIEW, image=asked, do="unsure")  # changed one's mind
+        assert "0 yes, 0 no, 1 unsure" in client.get(REVIEW).text
         client.post(REVIEW, do="undo")
         client.post(REVIEW, do="undo")  # nothing left to take back
-        assert "person,yes" not in Path(unit.answers).read_text()
-        assert "003,,dog,Yes,Ann" in Path(unit.answers).read_text()
+        assert "0 yes, 0 no, 0 unsure" in client.get(REVIEW).text
+        assert question(client) == asked
+        assert tool.read_text() == content
         # A word that is none stops the refit with its line, and changes nothing.
-        Path(unit.answers).write_text("image_id,class,answer\n003,dog,perhaps\n")
+        tool.write_text("image_id,class,answer\n003,dog,perhaps\n")
         refused = client.post(REVIEW, do="use")
-        assert (refused.status, "line 2: the answer is" in refused.text) == (409, True)
+        assert (refused.status, "tool.csv, line 2: the answer is" in refused.text) == (409, True)
         assert open_unit(str(run)).classes
 
 
