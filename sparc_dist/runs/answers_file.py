@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
@@ -99,12 +98,19 @@ class Session:
         self.rows = rows
 
 
+def _moment(time: str) -> datetime:
+    """Returns a time as one that can be compared; the earliest if it is none."""
+    try:
+        found = datetime.fromisoformat(time)
+    except ValueError:
+        found = datetime.min
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _time_after(earlier: str) -> str:
     """Returns the time of now; a moment after ``earlier`` if that is the time of a fast clock."""
-    now = datetime.now(UTC)
-    with suppress(ValueError):
-        now = max(now, datetime.fromisoformat(earlier).astimezone(UTC) + timedelta(microseconds=1))
-    return now.isoformat(timespec="microseconds")
+    now = max(datetime.now(UTC), _moment(earlier) + timedelta(microseconds=1))
+    return now.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def latest(rows: Iterable[Row]) -> dict[Key, Row]:
@@ -113,7 +119,7 @@ def latest(rows: Iterable[Row]) -> dict[Key, Row]:
     An empty answer counts if it has a time: it takes an earlier one back.
     """
     found: dict[Key, Row] = {}
-    for row in sorted(rows, key=lambda row: row.time):
+    for row in sorted(rows, key=lambda row: _moment(row.time)):
         if row.word or row.time:
             found.pop(row.question.key, None)
             found[row.question.key] = row
