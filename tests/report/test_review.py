@@ -252,7 +252,7 @@ def test_where_listing_is_forbidden_a_session_knows_its_own_answers(
         client.post(REVIEW, image=first, do="no")
         text = client.get(REVIEW).text
         assert "0 yes, 1 no" in text
-        assert "those of this session alone, because the store forbids to list" in text
+        assert "those of this session alone, because the store forbids listing" in text
         assert question(client) != first
         assert client.post(REVIEW, do="use").status == 303
         assert "What the answers changed" in client.get(REVIEW).text
