@@ -24,7 +24,8 @@ TEXT = """\
 Fits the decisions of a finished unit again, in seconds, with what you know about the images. Scores
 stay as they are; decisions.json, labels/, labels-wide/, metrics.json and the labels.csv of
 `sparc-dist label` are written again. Every call starts from the scores: earlier options are
-forgotten, and a call without options restores the decisions without any knowledge.
+forgotten, and a call without options restores the decisions without any knowledge. The run keeps
+the options of the last call, and applies them again if its images change.
 
 examples:
   sparc-dist decide runs/pets --prevalence cat=0.1,dog=0.3
@@ -50,9 +51,9 @@ def add_parser(group: Any) -> None:
     )
     parser.add_argument(
         "--answers",
-        metavar="FILE.csv",
-        help="rows of image_id, class, answer (yes, no, unsure or empty), as `sparc-dist ask` and "
-        "`sparc-dist view` write them",
+        metavar="FILE.csv|FOLDER",
+        help="rows of image_id, class, answer (yes, no, unsure or empty), as `sparc-dist ask` "
+        "writes them; or a folder of such files, as `sparc-dist view` writes them",
     )
     fixed = parser.add_mutually_exclusive_group()
     fixed.add_argument(

@@ -33,7 +33,7 @@ from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of
+from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of, told_again
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
 from sparc_dist.runs.ensembles import members_key
@@ -115,10 +115,11 @@ class EnsembleUnit:
         return self.data.layout.unit(ENSEMBLE)
 
     def remove(self) -> None:
-        """Deletes all its files, the marker first."""
+        """Deletes its files, the marker first; keeps what people told, for it may be made again."""
         storage.delete(self.layout.metrics)
+        results = {*self.layout.files(len(self.data.sizes))} - {self.layout.knowledge}
         with ThreadPoolExecutor(READERS) as workers:
-            list(workers.map(storage.delete, self.layout.files(len(self.data.sizes))))
+            list(workers.map(storage.delete, results))
 
     def make(self, metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Writes all its files; returns its metrics. metrics: those of its members."""
@@ -145,6 +146,9 @@ class EnsembleUnit:
             "stages": self.stages.summary(),
             "recovery": {"storage_retries": phase.retries},
         }
+        embedded = self.data.embeddings
+        source = None if embedded is None else embedded.layout.unit(ENSEMBLE)
+        found = told_again(self.config, self.data, self.layout, found, source)
         storage.write_json(self.layout.metrics, found)
         return found
 

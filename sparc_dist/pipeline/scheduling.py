@@ -90,7 +90,7 @@ def run_units(
         if any(pending.values()):
             _run_pending(own, config, pending, results, phase, embeddings)
         if phase != "score":
-            _make_ensembles(config, results)
+            _make_ensembles(config, results, embeddings)
 
 
 def _united(config: Config, *parts: Pending) -> Pending:
@@ -162,7 +162,7 @@ def _reduced(
     }
 
 
-def _make_ensembles(config: Config, results: Results) -> None:
+def _make_ensembles(config: Config, results: Results, embeddings: EmbeddedRun | None) -> None:
     """Averages the finished backbones of each data set, unless that is done already."""
     for dataset in config.datasets:
         if not is_due(config, dataset.name, results.metrics):
@@ -172,7 +172,8 @@ def _make_ensembles(config: Config, results: Results) -> None:
         key = (dataset.name, ENSEMBLE)
         results.metrics.pop(key, None)
         try:
-            data = prepare(config, dataset, results.layout.dataset(dataset.name))
+            embedded = embeddings.dataset(dataset.name) if embeddings else None
+            data = prepare(config, dataset, results.layout.dataset(dataset.name), embedded)
             ensemble = EnsembleUnit(config, data, members)
             if members:
                 results.metrics[key] = ensemble.make(own)

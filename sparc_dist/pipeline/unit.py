@@ -27,8 +27,10 @@ from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import MarkerSummary, Provenance, Storing, UnitLayout, UnitShards
 from sparc_dist.runs.decisions_file import read_decisions, write_decisions
 from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
 from sparc_dist.runs.marker_tables import forget
+from sparc_dist.runs.refit import apply_again
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -173,8 +175,15 @@ class Unit:
                 "shards_scored_again": len(self.damaged),
             },
         }
+        metrics = told_again(self.config, self.data, self.layout, metrics, self._source)
         storage.write_json(self.layout.metrics, metrics)
         return metrics
+
+    @property
+    def _source(self) -> UnitLayout | None:
+        """The unit of another run whose embeddings it uses."""
+        embedded = self.data.embeddings
+        return None if embedded is None else embedded.unit(self.backbone)
 
     def _applied(self, labeler: FittedLabeler, markers: MarkerSummary) -> dict[str, Any]:
         """Writes the labeler that was applied, and metrics: all labels are written already."""
@@ -307,6 +316,20 @@ def decided_facts(
         "doubts": doubts_of(rules[phase.primary].status, data.bank.classes),
         "gallery_sha256": storage.sha256(unit.gallery),
     }
+
+
+def told_again(
+    config: Config,
+    data: Prepared,
+    unit: UnitLayout,
+    metrics: dict[str, Any],
+    source: UnitLayout | None,
+) -> dict[str, Any]:
+    """Applies what people told a unit before; returns its metrics, which mark it as finished."""
+    bank, identity = data.bank, config.identity()
+    sizes = (bank.classes, len(bank.background))
+    fitted = FinishedUnit(data.layout, unit, *sizes, metrics["primary"], metrics, identity)
+    return apply_again(fitted, source)
 
 
 def error_facts(images: int, errors: int, passing: int, reasons: Counter[str]) -> dict[str, Any]:

@@ -243,6 +243,15 @@ def test_it_can_be_switched_off_and_on(made: Path, copy: Path) -> None:
     assert contents(copy) == contents(made)
 
 
+def test_what_it_was_told_is_applied_again(made: Path, copy: Path) -> None:
+    refit(open_unit(str(copy), backbone="ensemble"), Rule(top=2))
+    decided = contents(copy)
+    assert not reduced(copy, average_backbones=False).failures
+    assert not reduced(copy).failures
+    assert metrics_of(copy)["notes"][1:] == ["Applied again: --top 2."]
+    assert contents(copy) == decided != contents(made)
+
+
 def test_units_of_an_older_version_have_none_and_stay_as_they_are(copy: Path) -> None:
     shutil.rmtree(copy / UNIT)
     for name in MEMBERS:
