@@ -21,7 +21,7 @@ KEY = "sparc_dist.sha256"
 BLANK = "0" * 64
 #: What the metadata of a file need before it is sealed.
 BLANK_SEAL = {KEY: BLANK}
-_SEAL = re.compile(rb"sparc_dist\.sha256[^0-9a-f]{1,4}([0-9a-f]{64})")
+_SEAL = re.compile(rb"sparc_dist\.sha256[^0-9a-f]{1,6}([0-9a-f]{64})")
 #: A text in the file may look like a seal; more such texts than this are an attack.
 _MOST = 8
 
