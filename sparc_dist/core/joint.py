@@ -33,7 +33,7 @@ class Joint:
         lengths, *rest = arrays
         ends = np.cumsum(lengths).tolist()
         pieces = [rest[end - size : end] for end, size in zip(ends, lengths.tolist(), strict=True)]
-        pairs = zip(cls.kinds, pieces, strict=False)  # an older version may lack the last kinds
+        pairs = zip(cls.kinds, pieces, strict=True)
         return cls(tuple(k.from_arrays(piece) if piece else None for k, piece in pairs))
 
     def __add__(self, other: Self) -> Self:

@@ -48,8 +48,7 @@ def size_of(
     facts = read_dataset_facts(layout)
     if facts is not None:
         counts = (facts["images"], facts["classes"], facts["compound"])
-        # Version 0.1 has not written these.
-        return DatasetSize(*counts, *(facts.get(name, 0) for name in BANK_FACTS))
+        return DatasetSize(*counts, *(facts[name] for name in BANK_FACTS))
     # An estimate asks no language model and loads no text tower: it counts all pairs, or as many as
     # pairs_per_class can make.
     prompts = dataset.prompts.model_copy(update={"llm": None})

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist import storage
 from sparc_dist.config import SIMULATED
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
@@ -24,7 +23,7 @@ from sparc_dist.pipeline.unit import Unit
 from sparc_dist.planning import PROCESS_BYTES, plan_scorers
 from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.runs import UnitShards
-from sparc_dist.runs.image_list import read_images
+from sparc_dist.runs.image_list import image_shards, read_images
 from sparc_dist.simulation import ScoreModel, score_model
 
 #: Returns the scores (rows, P') of P' extra prompts for some rows of a shard.
@@ -180,7 +179,8 @@ def _read_plug_in(
 ) -> tuple[ScoreView, int]:
     plug_in = prepared(read_plug_in(url, classes), method)
     # All ids at once: this also finds images of different shards that match the same row.
-    ids = storage.read_table(shards.dataset.images, ["image_id"])["image_id"].to_pylist()
+    parts = image_shards(shards.dataset, ["image_id"])
+    ids = [image_id for rows in parts for image_id in rows["image_id"].to_pylist()]
     scored, scores = plug_in.rows(ids)
     if not len(scores):
         raise none_found(plug_in, ids)

@@ -88,7 +88,7 @@ class Member:
 
     def _damaged(self, url: str) -> UserError:
         return UserError(
-            f"{url} is missing or damaged; `sparc-dist verify RUN --mend`, and then start the run "
+            f"{url} is missing or damaged; run `sparc-dist verify RUN`, and then start the run "
             "again: it keeps the scores and computes the rest."
         )
 

@@ -54,7 +54,7 @@ class Limits:
 def build_exhibits(results: Results, limit: float) -> dict[UnitKey, UnitExhibit]:
     """Returns the exhibits of the finished units, and makes their thumbnails.
 
-    Units of older versions have no gallery and no exhibit. limit: in seconds, for a piece of work.
+    Units with a damaged gallery or labeler have no exhibit. limit: in seconds, for a piece of work.
     """
     found = {key: _opened(results, key) for key in results.metrics}
     opened = {key: parts for key, parts in found.items() if parts is not None}
@@ -65,7 +65,7 @@ def build_exhibits(results: Results, limit: float) -> dict[UnitKey, UnitExhibit]
     for key, (unit, shown) in opened.items():
         try:  # here and not before: the labelers of many units would fill the memory
             labeler = unit.labeler()
-        except UserError:  # made by an older version
+        except UserError:  # it is damaged or missing
             continue
         builder = Builder(unit, labeler, shown, chosen[key], limits)
         exhibits[key] = builder.exhibit(key, slugs[key], Thumbnails(results.layout, key[0]))
@@ -76,7 +76,7 @@ def build_exhibits(results: Results, limit: float) -> dict[UnitKey, UnitExhibit]
 
 
 def _opened(results: Results, key: UnitKey) -> tuple[FinishedUnit, GalleryStatistics] | None:
-    """Returns a unit with its gallery; None if it was made by an older version."""
+    """Returns a unit with its gallery; None if one of their files is damaged or missing."""
     try:
         unit = open_unit(results.layout.root, *key)
         shown = read_gallery(unit.unit)

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparc_dist import storage
-from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.verdicts import Verdicts, verdicts
@@ -141,6 +140,6 @@ def _reason(error: Exception) -> str:
     log.debug("another run cannot be read", exc_info=error)
     if isinstance(error, storage.StorageError):
         return "cannot be read: its store does not answer or refuses to"
-    if isinstance(error, UserError | FileNotFoundError | LookupError):
-        return "lacks files that are compared: they are gone, or an older version made it"
-    return "has files that are damaged or of another version"
+    if isinstance(error, storage.Damaged):
+        return "has damaged files; `sparc-dist verify` names them"
+    return "lacks files that are compared"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics, Fusion
-from sparc_dist.errors import UserError, one_line, quoted
+from sparc_dist.errors import UserError, quoted
 from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
@@ -132,9 +132,8 @@ class FinishedUnit:
                 return storage.read_table(url, columns)
             except FileNotFoundError:
                 raise self._incomplete(url) from None
-            except pa.ArrowInvalid as error:
-                reason = one_line(error, 100)
-                raise UserError(f"{url}: {reason}; check the columns and the file.") from None
+            except KeyError as error:
+                raise UserError(f"{url}: {error.args[0]}; check the columns.") from None
 
         with ThreadPoolExecutor(READERS) as readers:
             return pa.concat_tables(readers.map(read, range(len(self.sizes))))
@@ -162,7 +161,7 @@ class FinishedUnit:
 
     def _incomplete(self, url: str) -> UserError:
         return UserError(
-            f"{url} is missing, damaged or of another reduce; `sparc-dist verify RUN --mend`, and "
+            f"{url} is missing, damaged or of another reduce; run `sparc-dist verify RUN`, and "
             "then start the run again: it keeps the scores and computes the rest."
         )
 

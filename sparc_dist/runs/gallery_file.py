@@ -16,6 +16,6 @@ def write_gallery(unit: UnitLayout, gallery: GalleryStatistics) -> None:
 
 
 def read_gallery(unit: UnitLayout) -> GalleryStatistics | None:
-    """Returns the state; None if it is missing, as in runs of older versions, or damaged."""
+    """Returns the state; None if it is missing or damaged."""
     found = reduce_checkpoints.load(unit.gallery, FORMAT, GalleryStatistics)
     return None if found is None else found[0]

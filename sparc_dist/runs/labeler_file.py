@@ -38,10 +38,9 @@ from sparc_dist.core.fusion import rank_weights
 from sparc_dist.errors import UserError
 from sparc_dist.runs.shards import ClassNames
 
-#: The version of the file's format: of one backbone, and of an ensemble. Labelers of version 1 were
-#: fitted on JPEGs decoded in full.
+#: The version of the file's format: of one backbone, and of an ensemble.
 FORMAT, OF_ENSEMBLE = 2, 3
-READABLE = (1, FORMAT, OF_ENSEMBLE)
+READABLE = (FORMAT, OF_ENSEMBLE)
 #: The entry of the header's metadata with the JSON.
 KEY = "labeler"
 #: What a decision has for each class, beside its status.
@@ -187,6 +186,7 @@ def write_parts(url: str, facts: dict[str, Any], arrays: Arrays) -> None:
     """Writes the JSON and the arrays of a labeler, sealed."""
     from safetensors.numpy import save
 
+    # In the JSON, because safetensors writes several entries of metadata in any order.
     text = json.dumps({**facts, **storage.BLANK_SEAL}, ensure_ascii=False)
     storage.write_bytes(url, storage.seal(save(arrays, {KEY: text}))[0])
 
@@ -245,7 +245,8 @@ def reading(url: str) -> Iterator[None]:
 
 def _checked_facts(url: str, header: bytes) -> dict[str, Any]:
     """Returns the JSON of a header; raises UserError for another format."""
-    facts: dict[str, Any] = json.loads(json.loads(header)["__metadata__"][KEY])
+    sealed: dict[str, Any] = json.loads(json.loads(header)["__metadata__"][KEY])
+    facts = {key: value for key, value in sealed.items() if key not in storage.BLANK_SEAL}
     if facts["format"] not in READABLE:
         newer = facts["format"] > OF_ENSEMBLE
         raise UserError(

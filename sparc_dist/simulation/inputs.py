@@ -122,8 +122,7 @@ def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
     tables = [_input(part, key) for part in ("images", "labels")]
     config = storage.join(out, "simulate.yaml")
     text = yaml.safe_dump(_config(out, settings, *tables), sort_keys=False).encode()
-    older = text.replace(b"  background: none\n", b"")  # as version 0.1 wrote it
-    if not overwrite and storage.read_if_exists(config) not in (None, text, older):
+    if not overwrite and storage.read_if_exists(config) not in (None, text):
         raise UserError(
             f"{out} contains a simulation with other settings; use those settings or another "
             "folder, or replace it with --overwrite."

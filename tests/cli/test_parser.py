@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.cli import main
 from sparc_dist.cli.command_line import COMMANDS, parser
 from sparc_dist.cli.experiment import METHODS
@@ -122,10 +122,10 @@ def run(simulated: Path, tmp_path: Path) -> Path:
 
 def fail(run: Path) -> Path:
     """Makes the run's only unit one that failed; returns its folder."""
-    record = json.loads((run / "run.json").read_text())
+    record = storage.read_json(str(run / "run.json"))
     (unit,) = record["units"]
     unit |= {"status": "failed", "error": "No more space."}
-    (run / "run.json").write_text(json.dumps(record))
+    storage.write_json(str(run / "run.json"), record)
     return run.joinpath(unit["dataset"], unit["backbone"])
 
 

@@ -81,11 +81,3 @@ def test_few_images_enter_as_they_are(pair: tuple[FinalScores, FinalScores]) -> 
     parts = zip(few, standards, strict=True)
     found = average(((one, own, np.arange(3)) for one, own in parts), 3)
     np.testing.assert_allclose(found.duo, (few[0].duo + few[1].duo) / 2, rtol=1e-6)
-
-
-def test_states_of_an_older_version_can_still_be_read() -> None:
-    final = golden_fusions()[1][:100]
-    state = FinalStatistics.of([(final, np.full(100, False), np.zeros((100, 20), bool))])
-    lengths, *arrays = state.arrays()
-    older = FinalStatistics.from_arrays([lengths[:-1], *arrays[: int(lengths[:-1].sum())]])
-    assert older.moments["duo"].final.mean.tolist() == state.moments["duo"].final.mean.tolist()

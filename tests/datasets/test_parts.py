@@ -13,7 +13,6 @@ from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import (
     duplicates,
-    growth,
     images,
     images_table,
     list_images,
@@ -23,10 +22,10 @@ from sparc_dist.datasets import (
 from sparc_dist.datasets.duplicates import SeenIds
 from sparc_dist.datasets.folder import Folder
 from sparc_dist.datasets.growth import Growth, grow
-from sparc_dist.datasets.images import stored_shards, write_parts
+from sparc_dist.datasets.images import stored_shards
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout, image_list, layout
-from sparc_dist.runs.image_list import images_sha256, is_one_file, read_images, shard_sizes
+from sparc_dist.runs.image_list import images_sha256, read_images, shard_sizes
 
 IDS = [f"{number:02d}.jpg" for number in range(23)]
 
@@ -34,7 +33,7 @@ IDS = [f"{number:02d}.jpg" for number in range(23)]
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
     """Parts of three shards."""
-    for module in (image_list, images, layout, growth):
+    for module in (image_list, images, layout):
         monkeypatch.setattr(module, "SEGMENT", 3)
     return DatasetLayout(str(tmp_path))
 
@@ -59,20 +58,6 @@ def test_parts_are_read_as_one_list(data: DatasetLayout, tmp_path: Path) -> None
         assert rows == IDS[2 * shard : 2 * shard + 2]
     with pytest.raises(FileNotFoundError):
         read_images(data, 12, ["image_id"])
-
-
-def test_one_file_of_an_older_version_is_read_and_stays_one(data: DatasetLayout) -> None:
-    write_images(listed(IDS), data, 2)
-    parts = images_sha256(data, 12)
-    shards = list(stored_shards(data))
-    for url in data.image_files(12):
-        Path(url).unlink()
-    assert images_sha256(data, 12) is None
-    write_parts(shards, data, None)
-    assert is_one_file(data)
-    assert ids_of(data) == IDS
-    assert read_images(data, 11, ["image_id"])["image_id"].to_pylist() == IDS[-1:]
-    assert images_sha256(data, 12) not in (None, parts)
 
 
 def test_a_part_of_an_interrupted_start_does_not_count(data: DatasetLayout) -> None:
@@ -100,8 +85,7 @@ def test_ids_of_equal_hash_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) ->
             seen.check([["ab", "cd", "cd"]])
 
 
-@pytest.mark.parametrize("one_file", [False, True])
-def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path, one_file: bool) -> None:
+def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     for name in IDS[:17]:
@@ -110,11 +94,6 @@ def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path, one_file: bo
         {"name": "pets", "kind": "folder", "images": str(photos), "classes": ["cat"]}
     )
     counts = write_images(open_source(pets, ["cat"]).images(), data, 2)
-    if one_file:
-        shards = list(stored_shards(data))
-        for url in data.image_files(9):
-            Path(url).unlink()
-        write_parts(shards, data, None)
     storage.write_json(data.marker, {**counts, "images_sha256": images_sha256(data, 9)})
     for name in IDS[17:]:
         (photos / name).write_bytes(b"a photo")
@@ -123,7 +102,6 @@ def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path, one_file: bo
     assert (changes.new, changes.removed) == (6, 1)
     assert ids_of(data) == [*IDS[:8], *IDS[9:]]
     assert shard_sizes(data) == [2, 2, 2, 2, 1, 2, 2, 2, 1, 2, 2, 2]
-    assert is_one_file(data) == one_file
     facts = storage.read_json(data.marker)
     assert (facts["images"], facts["shards"]) == (22, 12)
     assert facts["images_sha256"] == images_sha256(data, 12)

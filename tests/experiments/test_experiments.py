@@ -25,6 +25,7 @@ from sparc_dist.pipeline.in_process import InProcess, resolved
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs.layout import EXPERIMENT_FILES
 from tests.support.cases import ap
+from tests.support.sealed import edit_json, write_list
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -51,11 +52,9 @@ def _hide_images(table: Path) -> None:
     """Replaces the URIs of the images with one where there is none."""
     shards = pq.ParquetFile(table)
     parts = [shards.read_row_group(number) for number in range(shards.num_row_groups)]
-    with pq.ParquetWriter(table, shards.schema_arrow) as writer:
-        for part in parts:
-            column = part.schema.get_field_index("uri")
-            gone = pa.array(["/nowhere"] * len(part), part.schema.field("uri").type)
-            writer.write_table(part.set_column(column, "uri", gone))
+    place, field = parts[0].schema.get_field_index("uri"), parts[0].schema.field("uri")
+    gone = [pa.array(["/nowhere"] * len(part), field.type) for part in parts]
+    write_list(table, [p.set_column(place, field, uri) for p, uri in zip(parts, gone, strict=True)])
 
 
 def metrics(run: Path) -> dict[str, Any]:
@@ -114,9 +113,7 @@ def test_other_weights_are_not_used_with_stored_embeddings(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for marker in (finished / "run" / "scenes" / "tiny" / "done").iterdir():
-        content = json.loads(marker.read_text())
-        content["scoring"]["weights_sha256"] = "0" * 64
-        marker.write_text(json.dumps(content))
+        edit_json(marker, lambda found: found["scoring"].update(weights_sha256="0" * 64))
     assert main(["experiment", "templates", "--run", str(finished / "run")]) == 0
     assert "scored with other weights" in capsys.readouterr().out
     found = {row["template"] for row in rows(finished / "run", "templates") if row["mAP (%)"]}

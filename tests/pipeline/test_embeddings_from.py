@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.config import load_config
 from sparc_dist.core import Knowledge
 from sparc_dist.pipeline.executor import using
@@ -22,6 +23,7 @@ from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
 from tests.support.command import contents, sparc_dist
 from tests.support.photo_runs import IMAGES, SHARD, draw_photos, failure, go, table, write
+from tests.support.sealed import edit_json, write_list
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -212,9 +214,7 @@ def test_on_ray_it_has_the_same_bytes(source: Path, tmp_path: Path, started: str
 def change_markers(run_folder: Path, **changes: str) -> None:
     """Changes what the shards of a run were scored with."""
     for path in (run_folder / "photos" / "tiny" / "done").iterdir():
-        marker = json.loads(path.read_text())
-        marker["scoring"] |= changes
-        path.write_text(json.dumps(marker))
+        edit_json(path, lambda marker: marker["scoring"].update(changes))
 
 
 def test_other_weights_and_damaged_files_are_refused(source: Path, copy: Path) -> None:
@@ -256,7 +256,7 @@ def test_an_unfit_run_is_refused_before_anything_is_written(
 
 def test_a_changed_list_of_images_is_refused(source: Path, copy: Path) -> None:
     images = copy / "old" / "photos" / "images.parquet"
-    pq.write_table(pq.read_table(images).slice(1), images)
+    write_list(images, [pq.read_table(images).slice(1)])
     told = failure(source, copy / "new", CHANGES[0], copy / "old")
     assert told.startswith(f"{images} was changed after it was written")
 
@@ -276,19 +276,18 @@ def test_names_places_and_models_that_do_not_fit(source: Path, copy: Path) -> No
     bf16 = [{"name": "other", "model": "sparc-tiny", "precision": "bf16"}]
     told = failure(source, copy / "new", CHANGES[0], copy / "old", backbones=bf16)
     assert "Backbone other has precision bf16, and tiny of" in told
-    # A precision that is left open is that of the embeddings, here of an older version's default.
-    record = json.loads((copy / "old" / "run.json").read_text())
-    record["config"]["backbones"][0]["precision"] = "fp32"
-    (copy / "old" / "run.json").write_text(json.dumps(record))
+    # A precision that is left open is that of the embeddings.
+    path = copy / "old" / "run.json"
+    edit_json(path, lambda record: record["config"]["backbones"][0].update(precision="fp32"))
     # The only data set and the only backbone may have other names, several may not.
     fine = [{"name": "other", "model": "sparc-tiny"}]
     renamed = {**CHANGES[0], "name": "pictures"}
     assert not go(source, copy / "new", renamed, copy / "old", backbones=fine).failures
-    record = json.loads((copy / "old" / "run.json").read_text())
+    record = storage.read_json(str(path))
     for section in ("backbones", "datasets"):
         (first,) = record["config"][section]
         record["config"][section] = [first, first | {"name": "second"}]
-        (copy / "old" / "run.json").write_text(json.dumps(record))
+        storage.write_json(str(path), record)
         told = failure(source, copy / "newer", renamed, copy / "old", backbones=fine)
         assert f"only {first['name']}, second; use one of these names" in told
 

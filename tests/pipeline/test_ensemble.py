@@ -17,10 +17,10 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.cli import main
 from sparc_dist.config import Config, load_config
-from sparc_dist.core import FinalStatistics
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import ensemble_sizes
+from sparc_dist.pipeline.verify import verify
 from sparc_dist.report import read_results, write_report
 from sparc_dist.report.view.site import Site
 from sparc_dist.runner import run
@@ -33,7 +33,6 @@ from sparc_dist.runs.shards import write_shard
 from sparc_dist.runs.status import status
 from sparc_dist.simulation import Settings, simulate
 from tests.support.command import outcome_hashes
-from tests.support.regrouping import regroup
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -252,37 +251,19 @@ def test_what_it_was_told_is_applied_again(made: Path, copy: Path) -> None:
     assert contents(copy) == decided != contents(made)
 
 
-def test_units_of_an_older_version_have_none_and_stay_as_they_are(copy: Path) -> None:
-    shutil.rmtree(copy / UNIT)
-    for name in MEMBERS:
-        metrics = metrics_of(copy, name)
-        del metrics["final_key"]
-        storage.write_json(str(copy / DATA / name / "metrics.json"), metrics)
-    assert reduced(copy).nothing_to_do
-    assert not (copy / UNIT).exists()
-    assert read_results(str(copy)).columns == [*MEMBERS, "average"]
-    assert len(status(str(copy))) == 3
-
-
-def test_members_of_an_older_version_have_other_groups(made: Path, copy: Path) -> None:
-    shutil.rmtree(copy / UNIT)
-    for name in MEMBERS[:2]:
-        unit = RunLayout(str(copy)).dataset(DATA).unit(name)
-        regroup(unit, "final_scores", FinalStatistics, 4)
-    assert not reduced(copy).failures
-    new, old = (pq.read_table(root / UNIT / "final")["duo"] for root in (copy, made))
-    np.testing.assert_allclose(new.to_pylist(), old.to_pylist(), atol=1e-6)
-
-
-def test_damaged_scores_of_a_member_fail_the_ensemble_alone(copy: Path) -> None:
+def test_damaged_scores_of_a_member_fail_the_ensemble_alone(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparc_dist.runner.LOOKED_AT", 0)  # as if the unit had many shards
     (copy / UNIT / "metrics.json").unlink()
     shutil.rmtree(copy / UNIT / "reduce")
     place = copy / DATA / MEMBERS[2] / "final" / "00004.parquet"
     place.write_bytes(place.read_bytes()[:-1] + b"X")
     outcome = reduced(copy)
     assert [*outcome.failures] == [(DATA, "ensemble")]
-    assert "00004.parquet is missing or damaged; delete" in outcome.failures[DATA, "ensemble"]
-    (copy / DATA / MEMBERS[2] / "metrics.json").unlink()
+    (told,) = outcome.failures.values()
+    assert "00004.parquet is missing or damaged; run `sparc-dist verify" in told
+    assert len(verify(str(copy)).faults) == 1
     assert not reduced(copy).failures
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from sparc_dist.runs.refit import Rule, refit
 from sparc_dist.runs.status import status
 from tests.support.cases import golden
 from tests.support.golden_unit import golden_fusions, write_unit
+from tests.support.sealed import edit_json
 
 COLUMNS = {"sparc": ["sparc", "sparc_background"], "duo": ["duo", "duo_total"]}
 
@@ -35,9 +35,7 @@ def reduced(root: Path, name: FusionName) -> dict[str, Any]:
     """Reduces the golden unit to one fusion; returns its metrics before."""
     place = write_unit(root, name)
     before: dict[str, Any] = storage.read_json(place.metrics)
-    record = json.loads((root / "run.json").read_text())
-    record["config"]["method"]["fusions"] = [name]
-    (root / "run.json").write_text(json.dumps(record))
+    edit_json(root / "run.json", lambda record: record["config"]["method"].update(fusions=[name]))
     with in_process(ResourcesConfig()) as light, using(light):
         session = ExperimentSession(open_run(str(root)), Options(), ())
         (unit,) = session.units.values()

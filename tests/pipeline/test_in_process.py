@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, ResourcesConfig
 from sparc_dist.pipeline.executor import Needs, current, get, joins_ray, submit, using
 from sparc_dist.pipeline.in_process import InProcess
@@ -23,7 +24,7 @@ WriteConfig = Callable[..., str]
 
 
 def facts(unit: Path) -> dict[str, object]:
-    metrics: dict[str, object] = json.loads((unit / "metrics.json").read_text())
+    metrics: dict[str, object] = storage.read_json(str(unit / "metrics.json"))
     return {key: value for key, value in metrics.items() if key not in ("stages", "recovery")}
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,6 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.runner import run
-from sparc_dist.runs import labeler_file
-from sparc_dist.runs.labeler_file import ImageModel, read_facts, read_labeler, write_labeler
 from sparc_dist.serving import Labeler
 from tests.support.running import go
 
@@ -79,28 +75,6 @@ def test_it_changes_the_scores_a_little_and_a_run_keeps_to_it(
         start(runs[True], photos, jpeg_scaling=False)
 
 
-def as_older_version(folder: Path) -> None:
-    """Makes a finished run without scaling one that an older version has left half done."""
-    path = folder / "run" / "run.json"
-    record = json.loads(path.read_text())
-    del record["config"]["jpeg_scaling"]
-    path.write_text(json.dumps(record))
-    (folder / UNIT / "metrics.json").unlink()
-    (folder / UNIT / "done" / "00001.json").unlink()
-    (folder / UNIT / "scores" / "00001.parquet").unlink()
-
-
-def test_a_run_of_an_older_version_is_finished_as_it_began(
-    runs: dict[bool, Path], photos: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(runs[False], tmp_path / "old")
-    as_older_version(tmp_path / "old")
-    unit = start(tmp_path / "old", photos)  # with the default
-    np.testing.assert_array_equal(embeddings(unit), embeddings(runs[False] / UNIT))
-    model = read_labeler(str(unit / "labeler.safetensors")).image_model
-    assert model.jpeg_scaling is False
-
-
 @pytest.mark.parametrize("on", [True, False])
 def test_a_labeler_decodes_as_its_fit_did(
     runs: dict[bool, Path], photos: Path, tmp_path: Path, on: bool
@@ -128,17 +102,3 @@ def test_embeddings_of_another_way_of_decoding_are_refused(
     with pytest.raises(UserError, match="were made with jpeg_scaling: false; write this into"):
         run(other, embeddings_from=str(runs[False] / "run"))
     assert not run(config, embeddings_from=str(runs[False] / "run")).failures
-
-
-def test_a_labeler_of_format_1_was_fitted_in_full(
-    runs: dict[bool, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    labeler = read_labeler(str(runs[False] / UNIT / "labeler.safetensors"))
-    facts = asdict(labeler.image_model)
-    del facts["jpeg_scaling"]
-    assert ImageModel(**facts) == labeler.image_model
-    monkeypatch.setattr(labeler_file, "FORMAT", 1)
-    write_labeler(str(tmp_path / "old.safetensors"), labeler)
-    monkeypatch.undo()
-    assert read_facts(str(tmp_path / "old.safetensors"))["format"] == 1
-    assert read_labeler(str(tmp_path / "old.safetensors")).image_model == labeler.image_model

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.config import load_config
 from sparc_dist.errors import UserError
 from sparc_dist.runner import run
 from sparc_dist.runs import STAGES, Results, RunLayout, claim
 from tests.support.command import outcome_hashes, sparc_dist
 from tests.support.running import go
+from tests.support.sealed import edit_json
 
 WriteConfig = Callable[..., str]
 pytestmark = pytest.mark.usefixtures("light")
@@ -133,7 +135,7 @@ def test_a_run_whose_record_is_damaged_is_not_guessed_at(
         record.unlink()
     else:
         record.write_text(content)
-    told = "is damaged, so it is unknown which run" if content else "without the run.json that"
+    told = "is damaged, so it is unknown which run" if content else "but no run.json of a run"
     with pytest.raises(UserError, match=told):
         go(finished)
     # What is started anew takes nothing over, not even under the same names.
@@ -150,9 +152,7 @@ def remove_a_marker(run_folder: Path, **changes: str) -> Path:
     first, *others = sorted((unit / "done").iterdir())
     first.unlink()
     for path in others:
-        marker = json.loads(path.read_text())
-        marker["scoring"] |= changes
-        path.write_text(json.dumps(marker))
+        edit_json(path, lambda marker: marker["scoring"].update(changes))
     return unit
 
 
@@ -170,9 +170,7 @@ def test_shards_of_different_weights_are_not_reduced_together(finished: Path) ->
     unit = finished / "run" / "scenes" / "tiny"
     (unit / "metrics.json").unlink()
     path = unit / "done" / "00001.json"
-    marker = json.loads(path.read_text())
-    marker["scoring"]["weights_sha256"] = "0" * 64
-    path.write_text(json.dumps(marker))
+    edit_json(path, lambda marker: marker["scoring"].update(weights_sha256="0" * 64))
     assert "scored with other weights than the current" in go(finished).failures["scenes", "tiny"]
     assert not (unit / "metrics.json").exists()
 
@@ -180,10 +178,10 @@ def test_shards_of_different_weights_are_not_reduced_together(finished: Path) ->
 def test_prompts_or_images_that_changed_in_mid_run_are_not_mixed_in(finished: Path) -> None:
     (finished / "run" / "scenes" / "tiny" / "metrics.json").unlink()
     marker = finished / "run" / "scenes" / "dataset.json"
-    facts = json.loads(marker.read_text())
-    marker.write_text(json.dumps(facts | {"images_sha256": "other"}))
+    facts = storage.read_json(str(marker))
+    storage.write_json(str(marker), facts | {"images_sha256": "other"})
     assert "scored with other images than the current" in go(finished).failures["scenes", "tiny"]
-    marker.write_text(json.dumps(facts | {"prompts_sha256": "other"}))
+    storage.write_json(str(marker), facts | {"prompts_sha256": "other"})
     assert (
         "prompts.parquet was changed after it was written"
         in go(finished).failures["scenes", "tiny"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sparc_dist import storage
 from sparc_dist.config import load_config
 from sparc_dist.report import write_report
 from sparc_dist.runner import run
@@ -99,10 +100,10 @@ def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_p
             (unit / "scores" / f"{shard:05d}.parquet").write_bytes(b"half a file")
     for name in ("images.parquet", "prompts.parquet", "dataset.json"):
         shutil.copy(original / "run" / "scenes" / name, tmp_path / "run" / "scenes" / name)
-    record = json.loads((original / "run" / "run.json").read_text())
+    record = storage.read_json(str(original / "run" / "run.json"))
     config = load_config(path)
     record |= {"config": config.identity(), "units": []}
-    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    storage.write_json(str(tmp_path / "run" / "run.json"), record)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/scenes/*/done/*.json")}
     assert len(kept) == 3 * 6 - 4
     outcome = run(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -124,18 +123,6 @@ def test_what_is_kept_is_part_of_a_run(copy: Path, source: Path) -> None:
     assert "store: embeddings → both" in told
     told = failure(source, copy, CLASSES, stored_precision="fp16", **EMBEDDINGS)
     assert "stored_precision: fp32 → fp16" in told
-
-
-def test_a_run_of_a_version_without_the_choice_is_resumed(source: Path, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    shutil.copytree(source / "both", old)
-    record = json.loads((old / "run.json").read_text())
-    for key in ("store", "stored_precision"):
-        del record["config"][key]
-    (old / "run.json").write_text(json.dumps(record))
-    (old / "photos/tiny/metrics.json").unlink()
-    assert not go(source, old, CLASSES).failures
-    assert "store" in failure(source, old, CLASSES, **EMBEDDINGS)
 
 
 def test_new_classes_from_a_run_with_embeddings_only(source: Path, tmp_path: Path) -> None:

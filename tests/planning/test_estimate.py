@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.backbones import Cost
 from sparc_dist.cli import main
 from sparc_dist.config import BackboneConfig
@@ -124,9 +124,9 @@ def test_the_plan_command(
     assert "lower batch_size, or add memory." in error
 
     # Sizes that a run has stored are not counted again.
-    (tmp_path / "run" / "scenes").mkdir(parents=True)
     facts = {"images": 7_000_000, "classes": 9, "compound": 36}
-    (tmp_path / "run" / "scenes" / "dataset.json").write_text(json.dumps(facts))
+    facts |= {"background": 0, "texts": 36, "rank_numbers": 0}
+    storage.write_json(str(tmp_path / "run" / "scenes" / "dataset.json"), facts)
     assert main(["plan", path]) == 0
     output = capsys.readouterr().out
     assert "scenes: 7,000,000 images, 9 classes, 36 compound prompts" in output

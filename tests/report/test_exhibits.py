@@ -144,7 +144,7 @@ def test_without_stored_scores_classes_are_not_explained(tmp_path: Path) -> None
     assert not any(shown.prompts for image in images for shown in image.classes)
 
 
-def test_a_run_of_an_older_version_has_no_exhibit(tmp_path: Path) -> None:
+def test_a_unit_without_a_gallery_has_no_exhibit(tmp_path: Path) -> None:
     storage.delete(write_unit(tmp_path).gallery)
     assert exhibits(tmp_path) == {}
 

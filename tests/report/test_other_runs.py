@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import storage
@@ -21,6 +22,7 @@ from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
 from tests.support.golden_unit import CLASSES, IDS, SHARD, write_unit
 from tests.support.s3 import FaultProxy, S3Server
+from tests.support.sealed import edit_json, write_list
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -98,7 +100,6 @@ def test_only_shards_with_shown_images_are_read(
     ("damage", "told"),
     [
         ("metrics.json", "is not finished"),
-        ("decisions.json", "lacks files that are compared"),
         ("final/00003.parquet", "lacks files that are compared"),
         ("labeler.safetensors", "lacks files that are compared"),
         ("../images.parquet", "lacks files that are compared"),
@@ -123,14 +124,14 @@ def test_other_images_and_other_data_sets_become_a_note(
     before: Path, now: tuple[str, list[UnitExhibit]]
 ) -> None:
     images = RunLayout(str(before)).dataset("voc").images
-    table = storage.read_table(images)
+    table = pq.read_table(images)
     renamed = [f"new-{name}" for name in table["image_id"].to_pylist()]
-    storage.write_table(images, table.drop_columns("image_id").append_column("image_id", [renamed]))
+    write_list(images, [table.drop_columns("image_id").append_column("image_id", [renamed])])
     (note,) = other(before, now).notes()
     assert note == "before: voc × tiny has none of the images that this report shows."
-    record = json.loads((before / "run.json").read_text())
-    record["config"]["datasets"][0]["name"] = "pets"
-    (before / "run.json").write_text(json.dumps(record))
+    edit_json(
+        before / "run.json", lambda record: record["config"]["datasets"][0].update(name="pets")
+    )
     assert list(other(before, now).notes()) == ["before has no data set that this report has."]
 
 

@@ -157,8 +157,8 @@ def test_a_report_is_written_once_and_deleted_whole(
     outside = tmp_path / "mine.txt"
     outside.write_text("mine")
     (folder / "old.html").write_text("of a report before")
-    earlier = {"sha256": "other", "files": ["old.html", "../mine.txt"]}
-    (folder / "report.json").write_text(json.dumps(earlier))
+    earlier = {"sha256": "other", "files": {"old.html": "", "../mine.txt": ""}}
+    storage.write_json(str(folder / "report.json"), earlier)
     write_report(str(tmp_path))
     assert not (folder / "old.html").exists()
     assert (folder / "index.html").read_text() != "mine"

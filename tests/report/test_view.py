@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
 import socket
@@ -246,7 +245,8 @@ def write_pages(run: Path, names: Sequence[str] = PAGES) -> None:
         path = run / "report" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(REPORT)
-    (run / "report" / "report.json").write_text(json.dumps({"files": names}))
+    marker = {"files": dict.fromkeys(names, "")}
+    storage.write_json(str(run / "report" / "report.json"), marker)
 
 
 def links(client: Client, path: str) -> dict[str, str]:

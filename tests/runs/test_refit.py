@@ -14,13 +14,10 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.core import (
     Decision,
-    DecisionStatistics,
-    FinalStatistics,
     Knowledge,
-    PromptState,
 )
 from sparc_dist.errors import UserError
-from sparc_dist.runs import UnitLayout, reduce_checkpoints
+from sparc_dist.runs import UnitLayout
 from sparc_dist.runs.asking import spread
 from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.finished_unit import open_unit
@@ -28,7 +25,6 @@ from sparc_dist.runs.refit import Rule, apply_again, refit
 from tests.support.cases import golden, golden_answer
 from tests.support.final_scores import close
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
-from tests.support.regrouping import regroup
 
 FIRST_50 = {
     image_id: dict(enumerate(row.tolist()))
@@ -218,18 +214,6 @@ def test_a_unit_that_was_told_nothing_takes_over_from_another(tmp_path: Path, ow
         assert storage.read_json(unit.knowledge) == storage.read_json(other.knowledge)
 
 
-def test_states_of_an_older_version_have_other_groups(tmp_path: Path) -> None:
-    unit = write_unit(tmp_path)
-    expected = refitted(tmp_path, Rule())[0]
-    regroup(unit, "final_scores", FinalStatistics, 3)
-    with pytest.raises(UserError, match=r"00\.npz is missing, damaged or of another reduce"):
-        refit(open_unit(str(tmp_path)), Rule())
-    regroup(unit, "decision_statistics", DecisionStatistics, 3)
-    found = refitted(tmp_path, Rule())[0]
-    for name, rule in expected.items():
-        close(found[name].threshold, rule.threshold, 1e-9)
-
-
 def test_units_that_cannot_be_refitted_say_what_to_do(tmp_path: Path) -> None:
     unit = write_unit(tmp_path)
     with pytest.raises(UserError, match=r"no backbone 'big' in .*; choose one of tiny"):
@@ -237,22 +221,17 @@ def test_units_that_cannot_be_refitted_say_what_to_do(tmp_path: Path) -> None:
     state = Path(unit.state("decision_statistics", 3))
     kept = state.read_bytes()
     state.write_bytes(kept[:-40])
-    with pytest.raises(UserError, match=r"03\.npz is missing, damaged .* delete .*metrics\.json"):
+    with pytest.raises(UserError, match=r"03\.npz is missing, damaged .* verify RUN.* start"):
         refit(open_unit(str(tmp_path)), Rule())
-    found = reduce_checkpoints.load_any(unit.state("final_scores", 3), PromptState)
-    assert found is None  # not a state of this kind
     state.write_bytes(kept)
     Path(unit.final(2)).write_bytes(b"")
-    kept = Path(unit.metrics).read_bytes()
     with pytest.raises(UserError, match=r"00002\.parquet is missing, damaged .* start"):
         refit(open_unit(str(tmp_path)), Rule())
-    # Labels of some shards may be of one fit and those of others of another: it is not finished.
+    # Labels of some shards may be of one fit and those of others of another: it is not finished,
+    # but decisions can be fitted again.
     with pytest.raises(UserError, match="is not finished"):
         open_unit(str(tmp_path))
-    Path(unit.metrics).write_bytes(kept)
-    Path(unit.decisions).unlink()
-    with pytest.raises(UserError, match=r"older version .* Delete .*metrics\.json and start"):
-        open_unit(str(tmp_path))
+    assert open_unit(str(tmp_path), deciding=True).classes == CLASSES
     Path(unit.metrics).unlink()
     with pytest.raises(UserError, match="is not finished"):
         open_unit(str(tmp_path))

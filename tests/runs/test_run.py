@@ -12,6 +12,7 @@ import pytest
 from sparc_dist import UserError, open_run
 from sparc_dist.runs.run import Run
 from tests.support.golden_unit import CLASSES, IDS, IMAGES, SHARD, golden_fusions, write_unit
+from tests.support.sealed import edit_json
 
 
 @pytest.fixture
@@ -64,16 +65,16 @@ def test_what_is_missing_is_said(run: Run) -> None:
     (Path(run.root) / "voc" / "tiny" / "scores" / "00000.parquet").unlink()
     with pytest.raises(UserError, match=r"scores/00000\.parquet is missing, damaged or"):
         run.scores()
-    with pytest.raises(UserError, match=r"final/00000\.parquet: No match for .*; check the col"):
+    with pytest.raises(UserError, match=r"final/00000\.parquet: .*dou.*; check the columns"):
         run.final(columns=["dou"])
     with pytest.raises(UserError, match=r"There is no backbone 'RN50' in the run at .* of tiny"):
         run.final(backbone="RN50")
     unit = Path(run.root) / "voc" / "tiny"
     (unit / "labels" / "00003.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(UserError, match=r"labels/00003\.parquet: .*; check the columns and the fi"):
+    with pytest.raises(UserError, match=r"labels/00003\.parquet is damaged: .* verify"):
         run.labels()
     (unit / "metrics.json").unlink()
-    with pytest.raises(UserError, match=r"voc × tiny of .* is not finished: there is no .*metrics"):
+    with pytest.raises(UserError, match=r"voc × tiny of .* is not finished; start the run"):
         run.labels()
     assert not run.metrics
     with pytest.raises(UserError, match=r"There is no run at .*; check the URL"):
@@ -81,9 +82,10 @@ def test_what_is_missing_is_said(run: Run) -> None:
 
 
 def test_one_of_several_units_must_be_named(run: Run) -> None:
-    record = json.loads((path := Path(run.root) / "run.json").read_text())
-    record["config"]["backbones"].append({"name": "other", "model": "sparc-tiny"})
-    path.write_text(json.dumps(record))
+    other = {"name": "other", "model": "sparc-tiny"}
+    edit_json(
+        Path(run.root) / "run.json", lambda record: record["config"]["backbones"].append(other)
+    )
     with pytest.raises(UserError, match=r"several units \(voc × tiny, voc × other\); name a data"):
         run.final()
     assert run.final(backbone="tiny").num_rows == IMAGES > SHARD

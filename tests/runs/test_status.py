@@ -24,6 +24,7 @@ from sparc_dist.runs import (
     reduce_checkpoints,
     shard_groups,
 )
+from sparc_dist.runs.record import FORMAT
 from sparc_dist.runs.status import UnitStatus, status, to_text
 from tests.support.command import sparc_dist
 from tests.support.s3 import FaultProxy
@@ -57,7 +58,7 @@ def begin(
             **changes,
         }
     )
-    record = {"config": config.identity(), "inputs": {}, "units": units}
+    record = {"format": FORMAT, "config": config.identity(), "inputs": {}, "units": units}
     storage.write_json(RunLayout(root).run, record)
     return RunLayout(root)
 

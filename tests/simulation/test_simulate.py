@@ -150,14 +150,6 @@ def test_an_output_that_is_not_writable_is_reported(tmp_path: Path) -> None:
     assert "refused" in outcome.failures["simulation", "simulated"]
 
 
-def test_the_config_of_an_older_version_is_the_same_simulation(tmp_path: Path) -> None:
-    path = Path(write_inputs(str(tmp_path), SMALL))
-    text = path.read_text()
-    path.write_text(text.replace("  background: none\n", ""))
-    assert path.read_text() != text
-    assert Path(write_inputs(str(tmp_path), SMALL)).read_text() == text
-
-
 def test_lost_inputs_are_drawn_again(tmp_path: Path) -> None:
     write_inputs(str(tmp_path), SMALL)
     tables = {path: path.read_bytes() for path in (tmp_path / "input").iterdir()}

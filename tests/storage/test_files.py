@@ -11,6 +11,7 @@ from sparc_dist import storage
 from sparc_dist.errors import UserError
 from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.storage import StorageError
+from tests.support.sealed import write_list
 
 
 def test_a_file_appears_whole_or_not_at_all(
@@ -55,7 +56,7 @@ def test_a_matrix_survives_parquet_bit_by_bit(tmp_path: Path) -> None:
     table = storage.read_table(url)
     np.testing.assert_array_equal(matrix(table["m"], 5), rows)
     assert matrix(table["e"], 0).shape == (7, 0)
-    assert digest == hashlib.sha256(Path(url).read_bytes()).hexdigest()
+    assert digest == storage.seal_of(Path(url).read_bytes())
     column = pq.ParquetFile(url).metadata.row_group(0).column(0)
     assert column.encodings == ("RLE", "BYTE_STREAM_SPLIT")
     assert column.compression == "ZSTD"
@@ -63,11 +64,11 @@ def test_a_matrix_survives_parquet_bit_by_bit(tmp_path: Path) -> None:
 
 def test_json_keeps_every_bit_and_refuses_nan(tmp_path: Path) -> None:
     url = str(tmp_path / "x.json")
-    values = [0.1 + 0.2, 1e-300, -1 / 3]
+    values = {"numbers": [0.1 + 0.2, 1e-300, -1 / 3]}
     storage.write_json(url, values)
     assert storage.read_json(url) == values
     with pytest.raises(ValueError, match="JSON"):
-        storage.write_json(url, float("nan"))
+        storage.write_json(url, {"numbers": float("nan")})
     assert storage.read_json(url) == values
 
 
@@ -92,9 +93,9 @@ def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     url = str(tmp_path / "t.parquet")
-    storage.write_table(url, pa.table({"x": [1, 2, 3]}))
+    write_list(url, [pa.table({"x": [1, 2, 3]})])
     assert storage.row_group_sizes(url) == [3]
-    storage.write_table(url, pa.table({"x": [1]}))
+    write_list(url, [pa.table({"x": [1]})])
     assert storage.row_group_sizes(url) == [1]
     assert storage.read_row_group(url, 0, ["x"]).to_pylist() == [{"x": 1}]
 

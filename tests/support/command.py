@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from sparc_dist import storage
+
 COMMAND = Path(sys.executable).with_name("sparc-dist")
 #: What differs from start to start in metrics.json: how long it took and what went wrong.
 VOLATILE = ("stages", "recovery")
@@ -31,7 +33,7 @@ def sparc_dist(
 
 def outcome_hashes(run: Path, unit: str = "scenes/tiny") -> dict[str, str]:
     """The hashes of a unit's final tables and of its metrics, timings aside."""
-    metrics = json.loads((run / unit / "metrics.json").read_text())
+    metrics = storage.read_json(str(run / unit / "metrics.json"))
     lasting = {key: value for key, value in metrics.items() if key not in VOLATILE}
     contents = {path.name: path.read_bytes() for path in sorted((run / unit / "final").glob("0*"))}
     contents["metrics.json"] = json.dumps(lasting).encode()
