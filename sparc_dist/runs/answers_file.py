@@ -188,7 +188,7 @@ def _read_all(files: Iterable[str]) -> list[Row]:
 def _session_files(folder: str) -> list[str] | None:
     """Returns the CSV files of a folder; None if the store forbids listing."""
     try:
-        found = [*storage.files_below(folder)]
+        found = [file.url for file in storage.files_below(folder)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError:
