@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, also: object = None) -> list[float]:
         if callable(also):
             also()
 
-    monkeypatch.setattr(reading.time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     return made
 
 
