@@ -40,6 +40,7 @@ from sparc_dist.storage.tables import (
     row_groups,
     write_table,
 )
+from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import (
     absolute,
     byte_range,
@@ -86,6 +87,7 @@ __all__ = [
     "row_group_sizes",
     "row_groups",
     "sha256",
+    "temporary_folder",
     "with_retries",
     "without_secrets",
     "write_bytes",

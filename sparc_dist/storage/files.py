@@ -14,7 +14,6 @@ import json
 import mimetypes
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
+from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import is_web, join, split_byte_range
 
 READ_AHEAD = 2**20
@@ -154,8 +154,8 @@ def atomic_file(url: str) -> Iterator[Path]:
 
     For content that is too large to be held in memory.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        filled = Path(folder) / "content"
+    with temporary_folder() as folder:
+        filled = folder / "content"
         yield filled
 
         def put(fs: Any, path: str) -> None:
