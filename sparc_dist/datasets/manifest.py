@@ -109,7 +109,10 @@ class Manifest:
         except FileNotFoundError:
             raise UserError(f"There is no table {self._url}; check the path.") from None
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{self._url} cannot be read as a table: {one_line(error)}.") from None
+            raise UserError(
+                f"{self._url} cannot be read as a table ({one_line(error)}); correct it, or write "
+                "it again."
+            ) from None
 
     def _parse(self, file: Any) -> Iterator[pa.RecordBatch]:
         return self._parquet(file) if self._url.endswith(".parquet") else self._csv(file)

@@ -51,6 +51,7 @@ from sparc_dist.storage.tables import (
     sealed_writer,
     write_table,
 )
+from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import (
     absolute,
     byte_range,
@@ -113,6 +114,7 @@ __all__ = [
     "seal_of",
     "sealed_writer",
     "sha256",
+    "temporary_folder",
     "with_retries",
     "without_secrets",
     "write_bytes",

@@ -13,7 +13,6 @@ import io
 import mimetypes
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
 from sparc_dist.storage.listing import File, entity_tag, local_version
 from sparc_dist.storage.seals import from_json, to_json
+from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
 
 READ_AHEAD = 2**20
@@ -200,8 +200,8 @@ def atomic_file(url: str) -> Iterator[Path]:
 
     For content that is too large to be held in memory.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        filled = Path(folder) / "content"
+    with temporary_folder() as folder:
+        filled = folder / "content"
         yield filled
 
         def put(fs: Any, path: str) -> None:

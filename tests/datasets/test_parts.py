@@ -26,6 +26,7 @@ from sparc_dist.datasets.images import stored_shards
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout, image_list, layout
 from sparc_dist.runs.image_list import images_sha256, read_images, shard_sizes
+from tests.support.limits import largest_file
 
 IDS = [f"{number:02d}.jpg" for number in range(23)]
 
@@ -83,6 +84,14 @@ def test_ids_of_equal_hash_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) ->
         seen.check([["ab", "cd"]])
         with pytest.raises(UserError, match="Duplicate image_id: cd"):
             seen.check([["ab", "cd", "cd"]])
+
+
+def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "HELD", 4)
+    ids = [str(number) for number in range(9999)]
+    full = pytest.raises(UserError, match="free some, or set TMPDIR")
+    with full, largest_file(80), SeenIds() as seen:
+        seen.add(ids)
 
 
 def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import hashlib
 import os
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from sparc_dist import storage
 from sparc_dist.errors import UserError
 from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.storage import StorageError
+from tests.support.limits import largest_file
 from tests.support.sealed import write_list
 
 
@@ -45,6 +47,17 @@ def test_a_large_file_is_stored_only_if_its_block_ends_without_an_error(tmp_path
         path.write_bytes(b"whole")
     assert target.read_bytes() == b"whole"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_full_temporary_folder_is_named_with_a_remedy(tmp_path: Path) -> None:
+    table = pa.table({"a": np.random.default_rng(0).normal(size=999)})
+    with (
+        pytest.raises(UserError, match=f"files in {gettempdir()}; free some, or set TMPDIR"),
+        largest_file(1000),
+        storage.atomic_file(str(tmp_path / "table")) as path,
+    ):
+        pq.write_table(table, path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_matrix_survives_parquet_bit_by_bit(tmp_path: Path) -> None:
