@@ -4,7 +4,8 @@
                                   [--answer 403] [--once | --always] [--jobs N]
 
 After each fault no file is lost, the command has succeeded or said what failed, and the same
-command without faults ends with the same results as if nothing had happened.
+command without faults ends with the same results as if nothing had happened. Faults that a command
+must overcome are tried together first, one at each request; if that fails, one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from shlex import quote
@@ -116,17 +117,34 @@ class Matrix:
             for always in ((True,) if ask == HIDDEN else (False, True))
         ]
 
-    def attempt(self, case: Case) -> Outcome:
-        """Tries a case."""
-        begun = time.monotonic()
+    def groups(self, cases: Sequence[Case]) -> list[list[Case]]:
+        """Returns cases that are tried together first: those in which the command must succeed."""
+        found: dict[Any, list[Case]] = {}
+        for case in cases:
+            alone = not case.must_succeed or case.ask == HIDDEN
+            found.setdefault(case if alone else (case.scenario, case.answer), []).append(case)
+        return list(found.values())
+
+    def attempts(self, cases: Sequence[Case]) -> Iterator[Outcome]:
+        """Yields the outcomes of a group: of all faults in one start, or of each in its own."""
+        if len(cases) > 1:
+            together = self.attempt(cases)
+            if not together.why and together.struck == len(cases):
+                took = together.seconds / len(cases)
+                yield from (replace(together, case=case, struck=1, seconds=took) for case in cases)
+                return
+        yield from (self.attempt([case]) for case in cases)
+
+    def attempt(self, cases: Sequence[Case]) -> Outcome:
+        """Tries a case, or several with the same answer at once."""
+        begun, case = time.monotonic(), cases[0]
         scenario = self.scenarios[case.scenario]
+        rule = Rule(frozenset(case.ask for case in cases), case.answer, case.always)
+        self.server.start(scenario.start, rule)
         if case.ask == HIDDEN:
-            self.server.start(scenario.start)
             self.server.hide()
-        else:
-            self.server.start(scenario.start, Rule(case.ask, case.answer, case.always))
         ended = execute(scenario.command)
-        struck, deleted, now = self.server.struck, self.server.deleted(), self.server.files()
+        struck, deleted, now = len(self.server.struck), self.server.deleted(), self.server.files()
         good = self._is_same_end(case, ended)
         why = (
             *self._loss(case, deleted, now),
@@ -150,9 +168,8 @@ class Matrix:
         for key, content in start.items():
             if key not in now and key not in deleted and key in clean.after:
                 yield f"lost: {key}"
-            elif key in now and _is_result(key):
-                if now[key] not in (content, clean.after.get(key)):
-                    yield f"spoilt: {key}"
+            elif _is_result(key) and now.get(key, content) not in (content, clean.after.get(key)):
+                yield f"spoilt: {key}"
 
     def _words(self, case: Case, ended: Ended, good: bool) -> Iterator[str]:
         last = "\n".join(ended.said.strip().splitlines()[-3:])
@@ -248,27 +265,36 @@ def table(outcomes: Sequence[Outcome], column: str) -> str:
     return aligned([*rows, ("all", *map(str, totals))], "lrrrr")
 
 
-def _work(matrix: dict[str, Any], cases: list[Case], outcomes: Any) -> None:
-    """Tries cases in a process of their own."""
+def _classes(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yields the kinds of violations, each with its number and one case of it."""
+    found: dict[str, list[Case]] = {}
+    for outcome in outcomes:
+        for what in {why.partition(":")[0] for why in outcome.why}:
+            found.setdefault(f"{outcome.case.answer} {what}", []).append(outcome.case)
+    for what, cases in sorted(found.items(), key=lambda item: -len(item[1])):
+        yield f"{len(cases)} × {what}, such as {cases[0]}"
+
+
+def _work(known: dict[str, Any], groups: Any, outcomes: Any) -> None:
+    """Tries groups of cases, in a process of its own, until there are none."""
     with store() as server:
-        tried = Matrix(server, **matrix)
-        for case in cases:
-            outcomes.put(tried.attempt(case))
+        matrix = Matrix(server, **known)
+        for cases in iter(groups.get, None):
+            for outcome in matrix.attempts(cases):
+                outcomes.put(outcome)
 
 
 def _parallel(matrix: Matrix, cases: list[Case], jobs: int) -> Iterator[Outcome]:
     """Yields the outcomes of cases as they are known."""
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
+    groups, outcomes = context.Queue(), context.Queue()
+    for group in [*matrix.groups(cases), *[None] * jobs]:
+        groups.put(group)
     known = {"scenarios": matrix.scenarios, "cleans": matrix.cleans}
-    workers = [
-        context.Process(target=_work, args=(known, cases[start::jobs], queue), daemon=True)
-        for start in range(jobs)
-    ]
-    for worker in workers:
-        worker.start()
+    for _ in range(jobs):
+        context.Process(target=_work, args=(known, groups, outcomes), daemon=True).start()
     for _ in cases:
-        yield queue.get(timeout=300)
+        yield outcomes.get(timeout=600)
 
 
 def _chosen(options: argparse.Namespace, cases: Sequence[Case]) -> list[Case]:
@@ -317,8 +343,7 @@ def run_matrix() -> int:
                 took = time.monotonic() - begun
                 print(f"{len(outcomes)} of {len(cases)} cases, {took:.0f} s", file=sys.stderr)
     print(table(outcomes, "scenario"), table(outcomes, "answer"), sep="\n\n")
-    classes = Counter(f"{o.case.answer} {why.split(':')[0]}" for o in outcomes for why in o.why)
-    print("\n".join(f"{count} × {what}" for what, count in classes.most_common()))
+    print("\n", "\n".join(_classes(outcomes)), sep="")
     print(f"{sum(not o.struck and o.case.ask != HIDDEN for o in outcomes)} faults were not met")
     return int(any(outcome.why for outcome in outcomes))
 

@@ -7,25 +7,30 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+from threadpoolctl import threadpool_limits
+
+from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.cli import main
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
+from sparc_dist.report import site
 from sparc_dist.storage import filesystems
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.s3 import serving
 
 CLASSES = ["cat", "dog", "car"]
 #: Seconds: a store is silent for longer than the client waits; no command takes as long as LIMIT.
-CLIENT_WAITS, SILENCE, LIMIT = 0.3, 0.5, 90
+CLIENT_WAITS, SILENCE, LIMIT = 0.3, 0.5, 180
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "AKIALOOPBACK",
     "AWS_SECRET_ACCESS_KEY": "secret-of-the-tests",
@@ -79,6 +84,10 @@ def store() -> Iterator[FaultyS3]:
         serving(FaultyS3(SILENCE)) as server,
         patch.dict(os.environ, {**ENVIRONMENT, "AWS_ENDPOINT_URL": server.endpoint}),
         patch.multiple(filesystems, ATTEMPTS=3, LONGEST_PAUSE=0.002),
+        # A command of its own would load them once.
+        patch.object(tiny, "load_tiny_model", cache(tiny.load_tiny_model)),
+        patch.object(site, "environment", cache(site.environment)),
+        threadpool_limits(1, "blas"),  # as in a run: its sums have the same bits
         using(InProcess()),
     ):
         yield server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -30,6 +29,7 @@ def cases(matrix: Matrix) -> list[Case]:
 def test_no_fault_loses_a_file_or_goes_unsaid(
     matrix: Matrix, cases: list[Case], scenario: str
 ) -> None:
-    tried = [matrix.attempt(case) for case in cases if case.scenario == scenario]
+    groups = matrix.groups([case for case in cases if case.scenario == scenario])
+    tried = [outcome for group in groups for outcome in matrix.attempts(group)]
     assert tried
     assert [f"{o.case}: {why}" for o in tried for why in o.why] == []

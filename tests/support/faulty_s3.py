@@ -49,9 +49,9 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """Which requests are answered wrongly: those that ask the same, the first or all of them."""
+    """Which requests are answered wrongly: the first of each that asks one of these, or all."""
 
-    ask: Ask
+    asks: frozenset[Ask]
     answer: str
     always: bool
 
@@ -64,7 +64,7 @@ def kind(key: str) -> str:
 class FaultyS3(FaultProxy):
     """moto behind the connections of FaultProxy, with one bucket.
 
-    asked: what was asked and of which key, in order. struck: how often the rule was applied.
+    asked: what was asked and of which key, in order. struck: what the rule was applied to.
     """
 
     def __init__(self, stall_seconds: float) -> None:
@@ -89,7 +89,8 @@ class FaultyS3(FaultProxy):
     def obey(self, rule: Rule | None) -> None:
         """Fails by another rule from now on, and forgets what was asked."""
         self.behave(self.faults)
-        self.rule, self.struck = rule, 0
+        self.rule = rule
+        self.struck: set[Ask] = set()
         self.asked: list[tuple[Ask, str]] = []
 
     def hide(self) -> None:
@@ -112,15 +113,17 @@ class FaultyS3(FaultProxy):
         with self._lock:
             self.asked.append((ask, request.key))
             rule = self.rule
-            if rule is None or ask != rule.ask or (self.struck and not rule.always):
+            if rule is None or ask not in rule.asks or (ask in self.struck and not rule.always):
                 return "", False
-            self.struck += 1
+            self.struck.add(ask)
             return ANSWERS[rule.answer]
 
     def _ask_of(self, request: Request) -> Ask:
         if request.key:
             operation = OPERATIONS[request.method]
-            return Ask(operation, kind(request.key), operation == "put" or request.key in self._keys)
+            return Ask(
+                operation, kind(request.key), operation == "put" or request.key in self._keys
+            )
         prefix = request.query.get("prefix", "")
         found = any(key.startswith(prefix) for key in list(self._keys))
         return Ask("delete" if "delete" in request.query else "list", kind(prefix), found)
