@@ -35,6 +35,8 @@ from tests.support.faulty_s3 import ANSWERS, Ask, FaultyS3, Rule
 PASSING = {"429", "500", "503", "time-out", "truncated", "reset", "lost"}
 #: The store forbids listing, so it refuses to tell of missing files: a command must succeed.
 HIDDEN = Ask("any", "any", False)
+#: The scenarios that take less than a second.
+QUICK = {"finished", "other config", "decide", "export", "report"}
 #: Files that come and go in a run: of its lease, and of the check that it may write.
 PASSING_FILES = re.compile(r"access-check|lease")
 
@@ -76,7 +78,10 @@ class Clean:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: "succeeded", "told" or "violated", and why."""
+    """What became of a case: "succeeded", "told" or "violated", and why.
+
+    unsteady: what was wrong at a first attempt.
+    """
 
     case: Case
     verdict: str
@@ -84,6 +89,7 @@ class Outcome:
     said: str
     struck: int
     seconds: float
+    unsteady: tuple[str, ...] = ()
 
 
 @dataclass
@@ -105,6 +111,7 @@ class Matrix:
             asks = tuple(dict.fromkeys(ask for ask, _ in self.server.asked))
             again = execute(scenario.command)
             self.cleans[name] = Clean(ended, again, after, asks, deleted)
+            self.tried[name, _digest(after)] = []
         return self.cleans[name]
 
     def cases(self, names: Sequence[str]) -> list[Case]:
@@ -133,7 +140,12 @@ class Matrix:
                 took = together.seconds / len(cases)
                 yield from (replace(together, case=case, struck=1, seconds=took) for case in cases)
                 return
-        yield from (self.attempt([case]) for case in cases)
+        for case in cases:
+            outcome = self.attempt([case])
+            if outcome.why:  # on a busy machine a store may seem silent: only what happens again
+                self.tried = {state: wrong for state, wrong in self.tried.items() if not wrong}
+                outcome = replace(self.attempt([case]), unsteady=outcome.why)
+            yield outcome
 
     def attempt(self, cases: Sequence[Case]) -> Outcome:
         """Tries a case, or several with the same answer at once."""
@@ -237,16 +249,21 @@ def _digest(files: Files) -> bytes:
 
 
 def sample(cases: Sequence[Case]) -> list[Case]:
-    """Returns few cases, in which every scenario, request and kind of file meets every answer."""
+    """Returns few cases in which every scenario and kind of file is met, and all that is asked.
+
+    Each operation meets every answer. Cases of quick scenarios come first.
+    """
     seen: set[Any] = set()
     chosen = []
-    for case in Random(24).sample(cases, len(cases)):
+    mixed = Random(24).sample(cases, len(cases))
+    for case in sorted(mixed, key=lambda case: case.scenario not in QUICK):
         operation, file, found = case.ask
         shown = {
-            (case.scenario, case.answer),
-            (operation, case.answer, case.always),
-            (operation, found, file.partition("/")[2]),
-            *([case.scenario] if case.ask == HIDDEN else []),
+            case.scenario,
+            (operation, case.answer),
+            (case.answer, case.always),
+            (found, file.rpartition("/")[2] if "report" in file else file.partition("/")[2]),
+            (case.scenario, case.ask == HIDDEN),
         }
         if not shown <= seen:
             seen |= shown
@@ -344,6 +361,9 @@ def run_matrix() -> int:
                 print(f"{len(outcomes)} of {len(cases)} cases, {took:.0f} s", file=sys.stderr)
     print(table(outcomes, "scenario"), table(outcomes, "answer"), sep="\n\n")
     print("\n", "\n".join(_classes(outcomes)), sep="")
+    for outcome in outcomes:
+        if outcome.unsteady and not outcome.why:
+            print(f"only once: {outcome.case}", *outcome.unsteady, sep="\n  ")
     print(f"{sum(not o.struck and o.case.ask != HIDDEN for o in outcomes)} faults were not met")
     return int(any(outcome.why for outcome in outcomes))
 

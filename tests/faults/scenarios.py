@@ -23,14 +23,14 @@ from sparc_dist.cli import main
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
-from sparc_dist.report import site
+from sparc_dist.report import site, templating
 from sparc_dist.storage import filesystems
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.s3 import serving
 
 CLASSES = ["cat", "dog", "car"]
 #: Seconds: a store is silent for longer than the client waits; no command takes as long as LIMIT.
-CLIENT_WAITS, SILENCE, LIMIT = 0.3, 0.5, 180
+CLIENT_WAITS, SILENCE, LIMIT = 0.5, 0.8, 180
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "AKIALOOPBACK",
     "AWS_SECRET_ACCESS_KEY": "secret-of-the-tests",
@@ -86,7 +86,7 @@ def store() -> Iterator[FaultyS3]:
         patch.multiple(filesystems, ATTEMPTS=3, LONGEST_PAUSE=0.002),
         # A command of its own would load them once.
         patch.object(tiny, "load_tiny_model", cache(tiny.load_tiny_model)),
-        patch.object(site, "environment", cache(site.environment)),
+        patch.object(site, "environment", cache(templating.environment)),
         threadpool_limits(1, "blas"),  # as in a run: its sums have the same bits
         using(InProcess()),
     ):
@@ -135,8 +135,8 @@ def prepare(folder: Path, server: FaultyS3) -> dict[str, Scenario]:
     other = _write_config(folder / "other.yaml", table, [*CLASSES[:2], "sofa"], "s3://runs/a")
     growing = _write_config(folder / "growing.yaml", grown, CLASSES, "s3://runs/x")
     album = [_draw(folder / "album", number) for number in range(6)]
-    label = ("label", str(folder / "album"), "--classes", ",".join(CLASSES))
-    label += ("--model", "sparc-tiny", "--out", "s3://runs/l")
+    labels = ("label", str(folder / "album"), "--classes", ",".join(CLASSES))
+    label = (*labels, "--model", "sparc-tiny", "--out", "s3://runs/l")
     decide = ("decide", "s3://runs/l", "--prevalence", "cat=0.4", "--per-image", "1.5")
 
     finished = _after(server, {}, ("run", config))

@@ -9,9 +9,9 @@ import pytest
 from tests.faults.matrix import Case, Matrix, sample
 from tests.faults.scenarios import prepare, store
 
-pytestmark = pytest.mark.slow
-SCENARIOS = ("run", "resume", "finished", "other config", "decide", "label", "extend", "apply")
-SCENARIOS += ("export", "report")
+pytestmark = [pytest.mark.slow, pytest.mark.s3]
+SCENARIOS = ["run", "resume", "finished", "other config", "decide", "label", "extend", "apply"]
+SCENARIOS += ["export", "report"]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 from wsgiref.util import setup_testing_defaults
 
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.test import run_wsgi_app
