@@ -27,7 +27,7 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline import configure_ray
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
-from tests.support.moto_s3 import moto_environment, moto_server
+from tests.support.memory_s3 import MemoryS3, memory_s3
 from tests.support.running import go
 from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
@@ -49,7 +49,7 @@ QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that use the Ray or the S3 server of this file."""
-    for fixture, mark in (("started", "ray"), ("s3", "s3"), ("way_to_moto", "s3")):
+    for fixture, mark in (("started", "ray"), ("s3", "s3"), ("conditional_s3", "s3")):
         if fixture in getattr(item, "fixturenames", ()):
             item.add_marker(mark)
 
@@ -90,20 +90,22 @@ def on_s3(
 
 
 @pytest.fixture(scope="session")
-def way_to_moto() -> Iterator[FaultProxy]:
-    """A proxy before an S3 server that keeps the conditions of conditional writes."""
-    with moto_server() as proxy:
-        yield proxy
+def conditional_s3() -> Iterator[MemoryS3]:
+    """An S3 server that keeps the conditions of conditional writes."""
+    with memory_s3() as server:
+        yield server
 
 
 @pytest.fixture
-def on_moto(way_to_moto: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+def on_conditional_s3(
+    conditional_s3: MemoryS3, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultProxy]:
     """This process reaches that server, and those that it starts."""
-    for name, value in {**moto_environment(way_to_moto.endpoint), **QUICK}.items():
+    for name, value in {**conditional_s3.environment(), **QUICK}.items():
         monkeypatch.setenv(name, value)
-    way_to_moto.log.clear()
-    yield way_to_moto
-    way_to_moto.behave()
+    conditional_s3.log.clear()
+    yield conditional_s3
+    conditional_s3.behave()
 
 
 @pytest.fixture(scope="session")

@@ -332,3 +332,11 @@ def documented_messages() -> list[str]:
 def test_messages_are_those_of_the_code(message: str) -> None:
     pattern = re.compile(".*".join(map(re.escape, message.split("…"))), re.S)
     assert any(pattern.search(text) for text in strings_of_the_package())
+
+
+def test_the_tests_of_guarantees_exist() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 20
+    for path, name in named:
+        assert f"def {name}" in (ROOT / path).read_text(), (path, name)

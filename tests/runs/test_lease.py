@@ -26,7 +26,7 @@ from sparc_dist.runs import RunLayout, lease, names_of_run
 from sparc_dist.runs.lease import Held, Writer, writer_of, writing
 from sparc_dist.runs.run import open_run
 from tests.support.command import COMMAND, sparc_dist
-from tests.support.moto_s3 import BUCKET
+from tests.support.memory_s3 import BUCKET
 from tests.support.s3 import FaultProxy, read_only
 from tests.support.waiting import until
 
@@ -89,11 +89,11 @@ def processes(count: int, renewed: float = 15, stale: float = 60) -> Iterator[li
             each.process.communicate()
 
 
-@pytest.fixture(params=["disk", "moto"])
+@pytest.fixture(params=["disk", "s3"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where nothing is, on disk or in a store that keeps conditions."""
-    if request.param == "moto":
-        request.getfixturevalue("on_moto")
+    if request.param == "s3":
+        request.getfixturevalue("on_conditional_s3")
         return f"s3://{BUCKET}/{uuid4().hex}"
     return str(tmp_path / "run")
 
@@ -218,7 +218,7 @@ def test_who_lost_the_lease_stops(root: str) -> None:
 
 
 def test_a_renewal_whose_answer_was_lost_is_ones_own(
-    on_moto: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    on_conditional_s3: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "RENEWED_EVERY", 0.1)
     root = f"s3://{BUCKET}/{uuid4().hex}"
@@ -290,8 +290,8 @@ def test_a_fork_does_not_release_the_lease(tmp_path: Path) -> None:
         assert writer_of(str(tmp_path))
 
 
-def test_where_nothing_may_be_written_there_is_no_lease(on_moto: FaultProxy) -> None:
-    on_moto.behave(policy=read_only)
+def test_where_nothing_may_be_written_there_is_no_lease(on_conditional_s3: FaultProxy) -> None:
+    on_conditional_s3.behave(policy=read_only)
     with writing(f"s3://{BUCKET}/{uuid4().hex}"):
         pass
 
@@ -331,13 +331,13 @@ def label(photos: Path, out: object, classes: str = "cat,dog") -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["disk", "moto"])
+@pytest.mark.parametrize("where", ["disk", "s3"])
 def test_two_labels_at_once_do_not_mix(
     photos: Path, tmp_path: Path, where: str, request: pytest.FixtureRequest
 ) -> None:
     out = str(tmp_path / "out")
-    if where == "moto":
-        request.getfixturevalue("on_moto")
+    if where == "s3":
+        request.getfixturevalue("on_conditional_s3")
         out = f"s3://{BUCKET}/{uuid4().hex}"
     commands = [label(photos, out, classes) for classes in ("cat,dog", "car,sofa,pizza")]
     with ExitStack() as stack:

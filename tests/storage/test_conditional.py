@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from sparc_dist.storage import create, delete_if, is_strict, read_versioned, replace_if
-from tests.support.moto_s3 import BUCKET
+from tests.support.memory_s3 import BUCKET
 from tests.support.s3 import FaultProxy, Faults, Request
 
 WRITERS = 8
@@ -19,27 +19,27 @@ WRITERS = 8
 LATE = Faults(drop=0.2, reset=0.1, error_500=0.2, seed=3)
 
 
-@pytest.fixture(params=["disk", "moto", "rclone", "memory"])
+@pytest.fixture(params=["disk", "s3", "rclone", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A file that does not exist, in a folder that does not exist."""
     name = f"{uuid4().hex}/deep/file.json"
-    fixture = {"moto": "on_moto", "rclone": "on_s3"}.get(request.param)
+    fixture = {"s3": "on_conditional_s3", "rclone": "on_s3"}.get(request.param)
     if fixture:
         request.getfixturevalue(fixture)
     root = {
         "disk": str(tmp_path),
-        "moto": f"s3://{BUCKET}",
+        "s3": f"s3://{BUCKET}",
         "rclone": "s3://runs",
         "memory": "memory:/",
     }
     return f"{root[request.param]}/{name}"
 
 
-@pytest.fixture(params=["disk", "moto"])
+@pytest.fixture(params=["disk", "s3"])
 def strict(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """As ``url``, where conditions are kept."""
-    if request.param == "moto":
-        request.getfixturevalue("on_moto")
+    if request.param == "s3":
+        request.getfixturevalue("on_conditional_s3")
         return f"s3://{BUCKET}/{uuid4().hex}/file.json"
     return str(tmp_path / "deep" / "file.json")
 
@@ -108,15 +108,15 @@ def test_of_many_that_write_at_once_one_wins(strict: str) -> None:
     assert not list(Path(strict).parent.glob(".*.tmp"))
 
 
-def test_a_put_whose_answer_was_lost_is_known_as_ones_own(on_moto: FaultProxy) -> None:
-    on_moto.behave(LATE)
-    on_moto.injected.clear()
+def test_a_put_whose_answer_was_lost_is_known_as_ones_own(on_conditional_s3: FaultProxy) -> None:
+    on_conditional_s3.behave(LATE)
+    on_conditional_s3.injected.clear()
     for number in range(6):
         url = f"s3://{BUCKET}/{uuid4().hex}"
         version = create(url, b"%d" % number)
         assert version is not None
         assert replace_if(url, b"%d again" % number, version) is not None
-    assert sum(on_moto.injected.values()) > 5
+    assert sum(on_conditional_s3.injected.values()) > 5
 
 
 def test_a_store_without_conditions_may_say_so(on_s3: FaultProxy) -> None:
@@ -137,12 +137,12 @@ def test_a_store_without_conditions_may_say_so(on_s3: FaultProxy) -> None:
     assert len(refused) >= 2
 
 
-def test_a_conflict_is_tried_again(on_moto: FaultProxy) -> None:
+def test_a_conflict_is_tried_again(on_conditional_s3: FaultProxy) -> None:
     def policy(request: Request) -> tuple[int, str] | None:
-        puts = sum(each.method == "PUT" for each in on_moto.log)
+        puts = sum(each.method == "PUT" for each in on_conditional_s3.log)
         return (409, "ConditionalRequestConflict") if puts == 1 else None
 
-    on_moto.behave(policy=policy)
+    on_conditional_s3.behave(policy=policy)
     assert create(f"s3://{BUCKET}/{uuid4().hex}", b"1") is not None
 
 

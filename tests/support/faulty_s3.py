@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
-from io import BytesIO
-from typing import Any, NamedTuple
-from urllib.parse import unquote
-from wsgiref.util import setup_testing_defaults
+from typing import NamedTuple
 
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import create_backend_app
-from moto.s3.models import s3_backends
-from werkzeug.test import run_wsgi_app
-
-from tests.support.s3 import Answer, FaultProxy, Faults, Request
+from tests.support.memory_s3 import MemoryS3, Stored
+from tests.support.s3 import Faults, Request
 
 BUCKET = "runs"
 #: What the server does to a request, and whether only after it has been carried out.
@@ -61,29 +53,19 @@ def kind(key: str) -> str:
     return re.sub(r"[0-9a-f]{16,}|\d+", "*", key)
 
 
-class FaultyS3(FaultProxy):
-    """moto behind the connections of FaultProxy, with one bucket.
+class FaultyS3(MemoryS3):
+    """A server in memory with one bucket.
 
     asked: what was asked and of which key, in order. struck: what the rule was applied to.
     """
 
     def __init__(self, stall_seconds: float) -> None:
-        super().__init__("", Faults(stall_seconds=stall_seconds), None, False)
-        self._app = create_backend_app("s3")
-        self._backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
-        self._backend.create_bucket(BUCKET, "us-east-1")
-        self._keys: Any = self._backend.buckets[BUCKET].keys
-        self._put_back: dict[str, tuple[Any, bytes]] = {}
+        super().__init__(Faults(stall_seconds=stall_seconds))
         self.start({})
 
     def start(self, files: Mapping[str, bytes], rule: Rule | None = None) -> None:
         """Puts the bucket back, and fails by another rule from now on."""
-        for key in [key for key in self._keys if key not in files]:
-            self._keys.pop(key)
-        for key, content in files.items():
-            if self._put_back.get(key) != (self._keys.get(key), content):
-                self._backend.put_object(BUCKET, key, content)
-                self._put_back[key] = (self._keys.get(key), content)
+        self.objects = {f"{BUCKET}/{key}": Stored(content, 0) for key, content in files.items()}
         self.obey(rule)
 
     def obey(self, rule: Rule | None) -> None:
@@ -100,7 +82,8 @@ class FaultyS3(FaultProxy):
 
     def files(self) -> dict[str, bytes]:
         """Returns the content of the bucket."""
-        return {key: self._keys[key].value for key in sorted(self._keys)}
+        own = sorted(self.objects.items())
+        return {name.removeprefix(f"{BUCKET}/"): stored.content for name, stored in own}
 
     def deleted(self) -> set[str]:
         """Returns the files that were to be deleted while they existed."""
@@ -121,29 +104,8 @@ class FaultyS3(FaultProxy):
     def _ask_of(self, request: Request) -> Ask:
         if request.key:
             operation = OPERATIONS[request.method]
-            return Ask(
-                operation, kind(request.key), operation == "put" or request.key in self._keys
-            )
+            found = operation == "put" or f"{BUCKET}/{request.key}" in self.objects
+            return Ask(operation, kind(request.key), found)
         prefix = request.query.get("prefix", "")
-        found = any(key.startswith(prefix) for key in list(self._keys))
+        found = any(name.startswith(f"{BUCKET}/{prefix}") for name in [*self.objects])
         return Ask("delete" if "delete" in request.query else "list", kind(prefix), found)
-
-    def _ask(self, handler: BaseHTTPRequestHandler, body: bytes) -> Answer:
-        path, _, query = handler.path.partition("?")
-        environ = {
-            "REQUEST_METHOD": handler.command,
-            "PATH_INFO": unquote(path, "latin-1"),
-            "REQUEST_URI": handler.path,
-            "QUERY_STRING": query,
-            "CONTENT_LENGTH": str(len(body)),
-            "CONTENT_TYPE": handler.headers.get("Content-Type", ""),
-            "wsgi.input": BytesIO(body),
-        }
-        environ |= {
-            f"HTTP_{name.upper().replace('-', '_')}": value
-            for name, value in handler.headers.items()
-            if name.lower() not in {"content-length", "content-type", "transfer-encoding"}
-        }
-        setup_testing_defaults(environ)
-        content, status, headers = run_wsgi_app(self._app, environ, buffered=True)
-        return Answer(int(status.split()[0]), tuple(headers.items()), b"".join(content))
