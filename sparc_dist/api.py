@@ -9,23 +9,29 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 from sparc_dist import runner
 from sparc_dist.config import LABEL_MODEL, Config, label_config, load_config, parse, resolve
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, quoted
 from sparc_dist.pipeline.executor import kept
 from sparc_dist.report import write_report
 from sparc_dist.report.labels import ImageLabels, image_labels, write_labels
+from sparc_dist.runs import Growing, Retry
 from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.run import Run, open_run
 
 #: A file, a folder, a pattern or a URL.
 Place = str | os.PathLike[str]
 #: What messages call the options of commands and the parts of a config, and what they are here.
-RUN_WORDS = {"--to NEW": "a new output", "--overwrite": "overwrite=True"}
+RUN_WORDS = {
+    "--to NEW": "a new output",
+    "--overwrite": "overwrite=True",
+    "--wait": "wait=True",
+}
 LABEL_WORDS = {
     "--to NEW": "a new out",
+    ", or wait for that with --wait": "",
     "--overwrite": "overwrite=True",
     "label: datasets.0: ": "",
     "label: datasets.0.": "",
@@ -70,21 +76,32 @@ def label(
 
 
 def run(
-    config: Mapping[str, Any] | Config | Place, overwrite: bool = False, extend: bool = False
+    config: Mapping[str, Any] | Config | Place,
+    overwrite: bool = False,
+    extend: bool = False,
+    wait: bool = False,
+    retry_errors: Retry = "passing",
 ) -> Run:
     """Runs a config and writes its report, as ``sparc-dist run`` does; returns the run.
 
     config: a dict with the keys of a config file, a ``Config``, or the path of a YAML file.
     Relative paths are relative to the file's folder, or else to the current one. overwrite: first
     delete what an earlier run left there. extend: add images that are new since, and fit again.
+    wait: wait while another process writes to the run.
+    retry_errors: which images that could not be read are tried again: "all", "none", or "passing",
+    those that were absent or refused.
 
     Run it again to resume: only what is missing is done. Raises UserError if no unit can start; a
     unit that fails is in ``failures``.
     """
-    with kept():
+    if retry_errors not in get_args(Retry):
+        names = ", ".join(get_args(Retry))
+        raise UserError(f"retry_errors: {quoted(retry_errors)} is unknown; use one of {names}.")
+    growing: Growing | None = "extend" if extend else None
+    with kept(wait):
         with _words(RUN_WORDS):
             checked = _as_config(config)
-            done = runner.run(checked, overwrite, growing="extend" if extend else None)
+            done = runner.run(checked, overwrite, growing=growing, retry_errors=retry_errors)
         write_report(done.layout.root, resources=checked.resources)
     return open_run(done.layout.root)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 #: The longest line that ``explain`` makes of an exception that is not ours.
 LONGEST = 300
 
-_RESUME = "run the same command again to resume."
+RESUME = "run the same command again to resume."
 _LESS_MEMORY = (
     "lower resources.scorers or use larger machines and run the same command again; or lower "
     "shard_size or batch_size and start over with --overwrite."
@@ -20,12 +20,15 @@ _ADVICE = {
     ),
     "ray.exceptions.OutOfMemoryError": f"A machine ran out of memory repeatedly; {_LESS_MEMORY}",
     "ray.exceptions.OutOfDiskError": (
-        f"Ray has no disk space left for spilling; free some in its temporary folder and {_RESUME}"
+        f"Ray has no disk space left for spilling; free some in its temporary folder and {RESUME}"
     ),
     "ray.exceptions.ObjectStoreFullError": (
         f"Ray's object store is full; start Ray with a larger one, or {_LESS_MEMORY}"
     ),
-    "ray.exceptions.NodeDiedError": f"A machine of the cluster was lost; {_RESUME}",
+    "ray.exceptions.NodeDiedError": f"A machine of the cluster was lost; {RESUME}",
+    "ray.exceptions.LocalRayletDiedError": (
+        f"Ray's raylet on this machine ended, most likely killed for lack of memory; {RESUME}"
+    ),
     "ray.exceptions.WorkerCrashedError": (
         f"A worker was killed repeatedly, most likely for lack of memory; {_LESS_MEMORY}"
     ),
@@ -100,6 +103,8 @@ def quoted(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python does not print numbers of more than 4,300 digits
         return "a giant number"
+    except RecursionError:
+        return "a list in a list in a list …"
     return text if len(text) <= 80 else f"{text[:60]}…"
 
 

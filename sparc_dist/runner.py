@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Container
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -21,11 +22,13 @@ from sparc_dist.runs import (
     Pending,
     Phase,
     Results,
+    Retry,
     RunLayout,
     UnitKey,
     claim,
+    lease,
 )
-from sparc_dist.runs.ensembles import is_due
+from sparc_dist.runs.ensembles import any_due
 from sparc_dist.runs.image_list import shard_sizes
 from sparc_dist.runs.verification import check_shards, check_unit, mark
 from sparc_dist.storage import without_secrets
@@ -41,45 +44,72 @@ def run(
     phase: Phase = "all",
     growing: Growing | None = None,
     embeddings_from: str | None = None,
+    retry_errors: Retry = "passing",
 ) -> Results:
     """Does what is missing of a run; a unit that fails does not stop the others.
 
     growing: how the run follows its images; None if it keeps to its own list. embeddings_from: the
     folder or URL of a run of the same images and models, whose embeddings are scored in place of
-    the images.
+    the images. retry_errors: which images that could not be read are tried again.
     """
     layout = RunLayout(config.output)
     embeddings = EmbeddedRun.open(embeddings_from, config.output) if embeddings_from else None
     problems = {} if phase == "reduce" else _problems(config, layout, overwrite, embeddings)
-    record = claim(layout, config, overwrite, image_changes, growing is not None)
+    with lease.writing(layout.root):
+        record = claim(layout, config, overwrite, image_changes, growing is not None)
+        start = Start(phase, growing, retry_errors, embeddings)
+        return _continue(config, record, problems, start)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a start is to do; see ``run``."""
+
+    phase: Phase
+    growing: Growing | None
+    retry_errors: Retry
+    embeddings: EmbeddedRun | None
+
+
+def _continue(
+    config: Config,
+    record: dict[str, Any],
+    problems: dict[UnitKey, str],
+    start: Start,
+) -> Results:
+    """Does what is missing of a run that ``record`` describes, except of units with problems."""
+    layout, embeddings = RunLayout(config.output), start.embeddings
+    retry_errors = start.retry_errors
     results = Results.read(layout, record)
-    compared = _folder_changes(config, layout, record["started"], embeddings)
+    compared = _folder_changes(config, layout, embeddings)
     results.changes = {name: changes for name, changes in compared.items() if changes}
     results.failures = problems  # without those of an earlier start
     _reopen_damaged(results)
     pending = _pending(config, {**results.metrics, **problems})
-    if growing is not None:
-        pending |= _growing(config, compared, refits=growing == "refit")
-    results.nothing_to_do = not any(pending.values()) and not (
-        phase != "score"
-        and any(is_due(config, dataset.name, results.metrics) for dataset in config.datasets)
+    if start.growing is not None:
+        pending |= _growing(config, compared, refits=start.growing == "refit")
+    if start.phase == "reduce" or embeddings is not None or "embeddings_from" in record:
+        retry_errors = "none"
+    failed = _failed(config, results, retry_errors)
+    results.nothing_to_do = not (any(pending.values()) or any(failed.values())) and not (
+        start.phase != "score" and any_due(config, results.metrics)
     )
+    started = time.monotonic()
     if not results.nothing_to_do:
-        started = time.monotonic()
-        storage.check_access(layout.root)
         # Ray takes seconds to import; a finished run should not wait for it.
         from sparc_dist.pipeline.environment import configure_ray
 
         configure_ray()
-        from sparc_dist.pipeline.growth import GrowingRun
-        from sparc_dist.pipeline.scheduling import run_units
+        from sparc_dist.pipeline.scheduling import Again, run_units
 
-        grow = None if growing is None else GrowingRun(growing, record["started"])
-        run_units(config, pending, results, phase, grow, embeddings)
+        again = Again(start.growing, retry_errors, failed)
+        run_units(config, pending, results, start.phase, again, embeddings)
+    if not results.nothing_to_do:
         record["seconds"] = round(time.monotonic() - started, 1)
         if embeddings is not None:
             record["embeddings_from"] = storage.without_secrets(embeddings.layout.root)
     _check_error_share(results, config.max_error_share)
+    lease.check()
     units = _unit_facts(config, results)
     if not results.nothing_to_do or units != record.get("units"):
         record["units"] = units
@@ -130,17 +160,43 @@ def _problems(
     """Returns why units cannot work; raises UserError if none can, before anything is written."""
     finished = Results.read(layout, {"config": config.identity()}).metrics
     pending = _pending(config, () if overwrite else finished)
-    here = config.resources.executor == "process" or not joins_ray()
     resumed = None if overwrite else layout
-    found = find_problems(config, pending, resumed, here, embeddings)
+    found = find_problems(config, pending, resumed, _is_here(config), embeddings)
     if found and len(found) == sum(map(len, pending.values())):
         first, *others = dict.fromkeys(found.values())
         raise UserError(first + (" No other unit of the run can start either." if others else ""))
     return found
 
 
+def _is_here(config: Config) -> bool:
+    """Whether this machine does the work."""
+    return config.resources.executor == "process" or not joins_ray()
+
+
+def _failed(config: Config, results: Results, retry: Retry) -> Pending:
+    """Returns the finished units with images to try again, if they could be scored again."""
+    counted = {"all": "images", "passing": "passing", "none": ""}[retry]
+    finished = {
+        dataset.name: [
+            backbone
+            for backbone in config.backbones
+            if (metrics := results.metrics.get((dataset.name, backbone.name)))
+            and metrics["errors"].get(counted)
+        ]
+        for dataset in config.datasets
+    }
+    if any(finished.values()):
+        try:
+            problems = find_problems(config, finished, None, _is_here(config))
+        except UserError:  # about the labeler, which all of them need
+            return {}
+        for name, backbones in finished.items():
+            finished[name] = [b for b in backbones if (name, b.name) not in problems]
+    return finished
+
+
 def _folder_changes(
-    config: Config, layout: RunLayout, started: str, embeddings: EmbeddedRun | None
+    config: Config, layout: RunLayout, embeddings: EmbeddedRun | None
 ) -> dict[str, str]:
     """Returns what became of folders of images that are small enough to be compared at once."""
     found = {}
@@ -149,8 +205,8 @@ def _folder_changes(
             with suppress(UserError):  # a finished run outlives its folder
                 data = layout.dataset(dataset.name)
                 if embeddings is not None:  # the images are as they were when they were embedded
-                    data, started = embeddings.dataset(dataset.name).layout, embeddings.started
-                changes = image_changes(dataset, data, started)
+                    data = embeddings.dataset(dataset.name).layout
+                changes = image_changes(dataset, data)
                 if changes is not None:
                     found[dataset.name] = changes
     return found

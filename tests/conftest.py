@@ -27,6 +27,7 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline import configure_ray
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
+from tests.support.moto_s3 import moto_environment, moto_server
 from tests.support.running import go
 from tests.support.s3 import FaultProxy, S3Server, fault_proxy, s3_server
 
@@ -48,7 +49,7 @@ QUICK = {"SPARC_STORAGE_TIMEOUT": "4"}
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that use the Ray or the S3 server of this file."""
-    for fixture, mark in (("started", "ray"), ("s3", "s3")):
+    for fixture, mark in (("started", "ray"), ("s3", "s3"), ("way_to_moto", "s3")):
         if fixture in getattr(item, "fixturenames", ()):
             item.add_marker(mark)
 
@@ -86,6 +87,23 @@ def on_s3(
     way_to_s3.injected.clear()
     yield way_to_s3
     way_to_s3.behave()
+
+
+@pytest.fixture(scope="session")
+def way_to_moto() -> Iterator[FaultProxy]:
+    """A proxy before an S3 server that keeps the conditions of conditional writes."""
+    with moto_server() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def on_moto(way_to_moto: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """This process reaches that server, and those that it starts."""
+    for name, value in {**moto_environment(way_to_moto.endpoint), **QUICK}.items():
+        monkeypatch.setenv(name, value)
+    way_to_moto.log.clear()
+    yield way_to_moto
+    way_to_moto.behave()
 
 
 @pytest.fixture(scope="session")

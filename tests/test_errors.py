@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
+from ray.exceptions import ActorDiedError, LocalRayletDiedError, OutOfMemoryError, RayTaskError
 
 from sparc_dist.errors import UserError, explain, one_line, quoted
 
@@ -28,6 +28,7 @@ def test_a_user_error_speaks_for_itself_wherever_it_was_raised() -> None:
     [
         (OutOfMemoryError("worker killed"), "A machine ran out of memory repeatedly; lower"),
         (ActorDiedError(), "A worker with a model died"),
+        (LocalRayletDiedError(), "Ray's raylet on this machine ended"),
     ],
 )
 def test_errors_of_ray_come_with_advice(error: Exception, advice: str) -> None:
@@ -48,3 +49,7 @@ def test_values_are_quoted_on_one_short_line() -> None:
     assert quoted("a\nb") == r"'a\nb'"
     assert len(quoted("x" * 1000)) < 80
     assert quoted(10**5000) == "a giant number"
+    deep: list[object] = []
+    for _ in range(10**5):
+        deep = [deep]
+    assert quoted(deep) == "a list in a list in a list …"

@@ -71,7 +71,7 @@ class TextCache:
         try:
             table = pa.table(columns).replace_schema_metadata({"maker": self.maker})
             storage.write_table(url, table)
-        except OSError:
+        except (OSError, storage.StorageError):
             return  # a place that cannot be written costs time later, and no result
 
 

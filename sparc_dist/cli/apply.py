@@ -7,7 +7,15 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import print_failures, run_to_end
-from sparc_dist.cli.options import RUN, absolute_url, add_overwrite, new_command, run_root
+from sparc_dist.cli.options import (
+    RUN,
+    absolute_url,
+    add_overwrite,
+    add_retry_errors,
+    add_wait,
+    new_command,
+    run_root,
+)
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,15 +47,18 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--weights", metavar="FILE", help="where the model's checkpoint is, if not where it was"
     )
+    add_retry_errors(parser)
     add_overwrite(parser)
+    add_wait(parser)
 
 
 def apply(options: Namespace) -> int:
     """Labels new images."""
     from sparc_dist.pipeline.executor import kept
 
-    with kept():
-        done = run_to_end(_config(options), options.overwrite)
+    with kept(options.wait):
+        retry = options.retry_errors
+        done = run_to_end(_config(options), options.overwrite, retry_errors=retry)
         from sparc_dist.report import write_report
         from sparc_dist.runs import NO_LABELS
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.options import (
     add_unit,
+    add_wait,
     new_command,
     positive_float,
     positive_int,
@@ -23,7 +24,8 @@ TEXT = """\
 Fits the decisions of a finished unit again, in seconds, with what you know about the images. Scores
 stay as they are; decisions.json, labels/, labels-wide/, metrics.json and the labels.csv of
 `sparc-dist label` are written again. Every call starts from the scores: earlier options are
-forgotten, and a call without options restores the decisions without any knowledge.
+forgotten, and a call without options restores the decisions without any knowledge. The run keeps
+the options of the last call, and applies them again if its images change.
 
 examples:
   sparc-dist decide runs/pets --prevalence cat=0.1,dog=0.3
@@ -49,9 +51,9 @@ def add_parser(group: Any) -> None:
     )
     parser.add_argument(
         "--answers",
-        metavar="FILE.csv",
-        help="rows of image_id, class, answer (yes, no, unsure or empty), as `sparc-dist ask` and "
-        "`sparc-dist view` write them",
+        metavar="FILE.csv|FOLDER",
+        help="rows of image_id, class, answer (yes, no, unsure or empty), as `sparc-dist ask` "
+        "writes them; or a folder of such files, as `sparc-dist view` writes them",
     )
     fixed = parser.add_mutually_exclusive_group()
     fixed.add_argument(
@@ -60,19 +62,24 @@ def add_parser(group: Any) -> None:
     fixed.add_argument(
         "--top", type=positive_int, metavar="K", help="present are the K highest of each image"
     )
+    add_wait(parser)
 
 
 def decide(options: Namespace) -> int:
     """Refits the decisions of a unit and prints them."""
     from sparc_dist.report.labels import update_labels
+    from sparc_dist.runs import lease
     from sparc_dist.runs.doubts import doubts_of, sentences
     from sparc_dist.runs.finished_unit import open_unit
     from sparc_dist.runs.refit import refit
 
     root = run_root(options.run)
-    unit = open_unit(root, options.dataset, options.backbone, deciding=True)
-    rule = _rule(options, unit.classes)
-    done = refit(unit, rule)
+    open_unit(root, options.dataset, options.backbone, deciding=True)  # or else nothing is written
+    with lease.writing(root, options.wait):
+        unit = open_unit(root, options.dataset, options.backbone, deciding=True)
+        rule = _rule(options, unit.classes)
+        done = refit(unit, rule)
+        update_labels(root, unit)
     print(_table(unit.classes, done, rule))
     for doubt in sentences(doubts_of(done.decision.status, unit.classes)):
         print(doubt)
@@ -84,7 +91,6 @@ def decide(options: Namespace) -> int:
     if done.before and done.after:
         for key, title in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
             print(f"{title}: {_percent(done.before[key])} before, {_percent(done.after[key])} now")
-    update_labels(root, unit)
     print(f"The labels are in {unit.unit.root}")
     print(f"`sparc-dist report {options.run}` updates the report")
     return 0

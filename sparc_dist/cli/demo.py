@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import add_overwrite, new_command, positive_int
+from sparc_dist.cli.options import add_overwrite, add_wait, new_command, positive_int
 
 TEXT = """\
 Draws 2,000 scenes with a fixed seed, takes compound prompts from the labels of other scenes, and
@@ -32,12 +32,15 @@ def add_parser(group: Any) -> None:
         help="number of scenes to draw (default: %(default)s)",
     )
     add_overwrite(parser)
+    add_wait(parser)
 
 
 def demo(options: Namespace) -> int:
     """Draws the demo's scenes and runs them."""
     from sparc_dist.config import load_config
     from sparc_dist.demo.inputs import write_demo
+    from sparc_dist.runs import lease
 
-    config = load_config(write_demo(options.out, options.images))
-    return run_config(config, options.overwrite)
+    with lease.writing(options.out, options.wait):
+        config = load_config(write_demo(options.out, options.images))
+        return run_config(config, options.overwrite)

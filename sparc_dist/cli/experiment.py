@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from sparc_dist.cli.finish import print_failures
-from sparc_dist.cli.options import RUN, absolute_url, new_command, run_root
+from sparc_dist.cli.options import RUN, absolute_url, add_wait, new_command, run_root
 from sparc_dist.errors import UserError
 from sparc_dist.experiments import EXPERIMENTS
 
@@ -54,13 +54,14 @@ def add_parser(group: Any) -> None:
         choices=METHODS,
         help=f"{_applies_to('method')}: whose scores they are (default: other)",
     )
+    add_wait(parser)
 
 
 def experiment(options: Namespace) -> int:
     """Makes experiments on a run."""
     from sparc_dist.experiments.run import run_experiments
     from sparc_dist.experiments.session import Options
-    from sparc_dist.runs import Results, RunLayout, read_record
+    from sparc_dist.runs import Results, RunLayout, lease, read_record
 
     names = tuple(EXPERIMENTS) if options.name == "all" else (options.name,)
     given = vars(options)
@@ -74,16 +75,17 @@ def experiment(options: Namespace) -> int:
     chosen = Options(
         options.dataset, options.backbone, given["class"], scores, options.method or "other"
     )
-    failed = False
-    for name, found in run_experiments(names, run, chosen):
-        if isinstance(found, str):
-            print(f"sparc-dist: {name}: {found}", file=sys.stderr, flush=True)
-            failed = True
-        else:
-            print(found.to_markdown(), flush=True)
+    failed, layout = False, RunLayout(run)
+    read_record(layout)  # where there is no run, nothing is written
+    with lease.writing(run, options.wait):
+        for name, found in run_experiments(names, run, chosen):
+            if isinstance(found, str):
+                print(f"sparc-dist: {name}: {found}", file=sys.stderr, flush=True)
+                failed = True
+            else:
+                print(found.to_markdown(), flush=True)
     if failed and len(names) == 1:
         return 2
-    layout = RunLayout(run)
     failures = Results.read(layout, read_record(layout)).failures
     print_failures(failures, sys.stderr)
     print(f"Tables and figures are in {layout.experiments_index}")

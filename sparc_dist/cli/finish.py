@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from sparc_dist.config import Config
-    from sparc_dist.runs import Growing, Phase, Results, UnitKey
+    from sparc_dist.runs import Growing, Phase, Results, Retry, UnitKey
 
 #: What is said about changed images, by what was done about them.
 FOLLOWS: dict[Growing | None, str] = {
@@ -26,13 +26,14 @@ def run_config(
     phase: Phase = "all",
     growing: Growing | None = None,
     embeddings_from: str | None = None,
+    retry_errors: Retry = "passing",
 ) -> int:
     """Runs a config, writes its report and prints it; returns the exit code."""
     from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
 
     with kept():
-        done = run_to_end(config, overwrite, phase, growing, embeddings_from)
+        done = run_to_end(config, overwrite, phase, growing, embeddings_from, retry_errors)
         results = write_report(done.layout.root, resources=config.resources)
     if phase == "score":
         print_failures(done.failures)
@@ -48,11 +49,12 @@ def run_to_end(
     phase: Phase = "all",
     growing: Growing | None = None,
     embeddings_from: str | None = None,
+    retry_errors: Retry = "passing",
 ) -> Results:
     """Runs a config; says so if nothing was missing."""
     from sparc_dist.runner import run
 
-    results = run(config, overwrite, phase, growing, embeddings_from)
+    results = run(config, overwrite, phase, growing, embeddings_from, retry_errors)
     if results.nothing_to_do:
         print("The run was already finished; nothing was missing.", file=sys.stderr)
     what = FOLLOWS[growing] if embeddings_from is None else EMBEDDED

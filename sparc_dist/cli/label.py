@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_to_end
-from sparc_dist.cli.options import add_overwrite, new_command
+from sparc_dist.cli.options import add_overwrite, add_retry_errors, add_wait, new_command
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
-    from sparc_dist.runs import Results
+    from sparc_dist.runs import Growing, Results
 
 TEXT = """\
 Says which of the classes each image contains, with a probability. IMAGES are photos, folders with
@@ -70,7 +70,9 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--refit", action="store_true", help="fit again over all images, reading only new ones"
     )
+    add_retry_errors(parser)
     add_overwrite(parser)
+    add_wait(parser)
 
 
 def label(options: Namespace) -> int:
@@ -78,7 +80,7 @@ def label(options: Namespace) -> int:
     from sparc_dist.pipeline.executor import kept
 
     try:
-        with kept():
+        with kept(options.wait):
             return _label(options)
     except UserError as error:
         raise UserError(_in_own_words(str(error))) from None
@@ -95,7 +97,9 @@ def _label(options: Namespace) -> int:
     from sparc_dist.report.labels import image_labels, is_ours, labelled_images, write_labels
     from sparc_dist.runs.finished_unit import open_unit
 
-    done = run_to_end(config, options.overwrite, growing="refit" if options.refit else "label")
+    growing: Growing = "refit" if options.refit else "label"
+    retry = options.retry_errors
+    done = run_to_end(config, options.overwrite, growing=growing, retry_errors=retry)
     root, results = done.layout.root, read_results(done.layout.root)
     if not done.metrics:
         print(_in_own_words("\n".join(_remarks(results))), file=sys.stderr)

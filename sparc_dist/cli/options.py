@@ -109,6 +109,24 @@ def add_overwrite(parser: Any) -> None:
     )
 
 
+def add_wait(parser: Any) -> None:
+    """Adds the option to wait for another writer."""
+    parser.add_argument(
+        "--wait", action="store_true", help="wait while another process writes to the run"
+    )
+
+
+def add_retry_errors(parser: Any) -> None:
+    """Adds the option about images that could not be read."""
+    parser.add_argument(
+        "--retry-errors",
+        choices=("all", "passing", "none"),
+        default="passing",
+        help="which images that could not be read are tried again: passing are those that were "
+        "absent or refused (default: %(default)s)",
+    )
+
+
 def positive_int(text: str) -> int:
     """Parses a whole number of at least 1."""
     value = int(text)

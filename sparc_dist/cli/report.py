@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.finish import print_report
-from sparc_dist.cli.options import add_run, new_command, run_root
+from sparc_dist.cli.options import add_run, add_wait, new_command, run_root
 
 TEXT = "Writes tables, page and pictures of what a run has finished so far; needs no Ray."
 
@@ -22,13 +22,17 @@ def add_parser(group: Any) -> None:
         default=[],
         help="other runs that the report's page for comparisons offers, too",
     )
+    add_wait(parser)
 
 
 def report(options: Namespace) -> int:
     """Writes the report of a run and prints it."""
     from sparc_dist.report import write_report
+    from sparc_dist.runs import RunLayout, lease, read_record
 
     root = run_root(options.run)
-    results = write_report(root, [run_root(run) for run in options.against])
+    read_record(RunLayout(root))  # where there is no run, nothing is written
+    with lease.writing(root, options.wait):
+        results = write_report(root, [run_root(run) for run in options.against])
     print_report(root, results)
     return 1 if results.failures else 0

@@ -6,11 +6,19 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import RUN, add_config, add_overwrite, new_command, run_root
+from sparc_dist.cli.options import (
+    RUN,
+    add_config,
+    add_overwrite,
+    add_retry_errors,
+    add_wait,
+    new_command,
+    run_root,
+)
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
-    from sparc_dist.runs import Growing
+    from sparc_dist.runs import Growing, Phase
 
 TEXT = """\
 Scores every data set of CONFIG under every backbone, fuses the scores, and writes final scores,
@@ -56,12 +64,15 @@ def add_parser(group: Any) -> None:
         metavar="RUN",
         help=f"score stored embeddings instead of images; {RUN}",
     )
+    add_retry_errors(parser)
     add_overwrite(parser)
+    add_wait(parser)
 
 
 def run(options: Namespace) -> int:
     """Runs a config."""
     from sparc_dist.config import find_config, load_config
+    from sparc_dist.runs import lease
 
     config = load_config(find_config(options.config), options.to)
     source = options.embeddings_from and run_root(options.embeddings_from, "--embeddings-from")
@@ -70,4 +81,6 @@ def run(options: Namespace) -> int:
     if options.extend and source:
         raise UserError("--extend reads new images and --embeddings-from none; choose one of them.")
     growing: Growing | None = "extend" if options.extend else None
-    return run_config(config, options.overwrite, options.only or "all", growing, source)
+    phase: Phase = options.only or "all"
+    with lease.kept(options.wait):
+        return run_config(config, options.overwrite, phase, growing, source, options.retry_errors)

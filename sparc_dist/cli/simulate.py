@@ -10,6 +10,7 @@ from sparc_dist.cli.finish import print_failures, print_report
 from sparc_dist.cli.options import (
     absolute_url,
     add_overwrite,
+    add_wait,
     new_command,
     non_negative_int,
     positive_int,
@@ -70,6 +71,7 @@ def add_parser(group: Any) -> None:
         "--out", default="sparc-simulated", metavar="DIR", help="(default: %(default)s)"
     )
     add_overwrite(parser)
+    add_wait(parser)
 
 
 def simulate(options: Namespace) -> int:
@@ -77,6 +79,7 @@ def simulate(options: Namespace) -> int:
     from sparc_dist.datasets import KINDS
     from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
+    from sparc_dist.runs import lease
     from sparc_dist.simulation import Settings, simulate
 
     images, classes = IMAGES, CLASSES
@@ -89,8 +92,9 @@ def simulate(options: Namespace) -> int:
     labels = None if options.labels is None else absolute_url("--labels", options.labels)
     given = (options.images or images, named, options.seed, labels, _noise(options.noise))
     settings = Settings(*given, backbones=options.backbones)
-    with kept():
-        done = simulate(absolute_url("--out", options.out), settings, options.overwrite)
+    root = absolute_url("--out", options.out)
+    with lease.writing(root, options.wait), kept():
+        done = simulate(root, settings, options.overwrite)
         print_failures(done.failures, sys.stderr)
         results = write_report(done.layout.root)
     print_report(done.layout.root, results)

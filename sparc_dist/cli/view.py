@@ -10,7 +10,7 @@ from sparc_dist.cli.options import add_run, new_command, run_root
 TEXT = """\
 Serves a run to your browser: its report, all images of each class by their score, a search by image
 id, and reviews. A review asks about images spread over the scores of a class (keys Y, N, U), keeps
-every answer in the run (answers.csv), and fits the decisions again with them.
+every answer in the run (answers/), and fits the decisions again with them.
 
 Only this machine can reach it, and only with the token in the address that it prints. It reads
 storage alone: no Ray, no model. Reviews write to the run; everything else only reads.

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import time
-from calendar import timegm
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +18,9 @@ from sparc_dist.runs.outcome import read_dataset_facts
 
 #: More images are not compared before a run starts, because that takes longer than a moment.
 COMPARED = 200_000
+
+#: In place of the hash of a version.
+UNKNOWN = 0
 
 Hashes = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -54,15 +53,16 @@ class ImageChanges:
 class Comparison:
     """Compares the images of a run with those that the data set has now.
 
-    since: the time at which the run listed them. A local file that is newer has changed. Memory
-    use: 32 bytes per image.
+    An image has changed if its URI, its labels or the version of its file is another one; a version
+    that is unknown on one side says nothing. Memory use: 40 bytes per image.
     """
 
-    def __init__(self, dataset: DatasetConfig, layout: DatasetLayout, since: str) -> None:
+    def __init__(self, dataset: DatasetConfig, layout: DatasetLayout) -> None:
         self.source = open_source(dataset, class_names(dataset))
-        self._since = timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%SZ"))
         stored = [_hashes(rows) for rows in stored_shards(layout)]
-        self._old, self._rows = (_sorted(parts) for parts in zip(*stored, strict=True))
+        columns = [np.concatenate(parts) for parts in zip(*stored, strict=True)]
+        order = np.argsort(columns[0])
+        self._old, self._rows, self._versions = (column[order] for column in columns)
         listed = [self._judged(rows) for rows in self.source.images()]
         self._now = _sorted([ids for ids, _ in listed])
         self._changed = _sorted([ids[changed] for ids, changed in listed])
@@ -72,9 +72,11 @@ class Comparison:
 
     def _judged(self, rows: pa.Table) -> tuple[Hashes, Mask]:
         """Returns the hash of each id, and whether it is an image of the run that has changed."""
-        ids, whole = _hashes(rows)
-        newer = np.array([_is_newer(uri, self._since) for uri in rows["uri"].to_pylist()])
-        return ids, _isin(ids, self._old) & (newer.astype(bool) | ~_isin(whole, self._rows))
+        ids, whole, version = _hashes(rows)
+        place = _places(ids, self._old)
+        before = self._versions[place]
+        replaced = (before != version) & (before != UNKNOWN) & (version != UNKNOWN)
+        return ids, (self._old[place] == ids) & (replaced | (self._rows[place] != whole))
 
     @property
     def changes(self) -> ImageChanges:
@@ -85,40 +87,39 @@ class Comparison:
 
     def gone(self, rows: pa.Table) -> Mask:
         """Returns which images of the run were removed or changed (n,)."""
-        ids, _ = _hashes(rows)
+        ids, _, _ = _hashes(rows)
         return ~_isin(ids, self._now) | _isin(ids, self._changed)
 
     def added(self, with_changed: bool) -> Iterator[pa.Table]:
         """Yields the new images, and those that have changed if they are wanted."""
         for rows in self.source.images():
-            ids, _ = _hashes(rows)
+            ids, _, _ = _hashes(rows)
             wanted = ~_isin(ids, self._old)
             if with_changed:
                 wanted |= _isin(ids, self._changed)
             yield rows.filter(pa.array(wanted))
 
 
-def image_changes(dataset: DatasetConfig, layout: DatasetLayout, started: str) -> str | None:
+def image_changes(dataset: DatasetConfig, layout: DatasetLayout) -> str | None:
     """Returns what changed, as "300 → 309: 10 new photos, 1 removed since the run", or "".
 
-    None if there is nothing to compare, or too much. started: the time in run.json.
+    None if there is nothing to compare, or too much.
     """
     facts = read_dataset_facts(layout)
     if facts is None or facts["images"] > COMPARED:
         return None
-    found = str(Comparison(dataset, layout, facts.get("listed", started)).changes)
+    found = str(Comparison(dataset, layout).changes)
     return f"{found} since the run" if found else ""
 
 
-def _hashes(rows: pa.Table) -> tuple[Hashes, Hashes]:
-    """Returns a hash of each image's id, and one of its whole row."""
+def _hashes(rows: pa.Table) -> tuple[Hashes, Hashes, Hashes]:
+    """Returns hashes of each image's id, of its URI with its labels, and of its version."""
     ids = rows["image_id"].to_pylist()
-    whole = zip(ids, rows["uri"].to_pylist(), map(str, rows["labels"].to_pylist()), strict=True)
-    return _integers(map(hash, ids), len(ids)), _integers(map(hash, whole), len(ids))
-
-
-def _integers(values: Any, count: int) -> Hashes:
-    return np.fromiter(values, np.int64, count)
+    whole = zip(rows["uri"].to_pylist(), map(str, rows["labels"].to_pylist()), strict=True)
+    versions = (UNKNOWN if text is None else hash(text) for text in rows["version"].to_pylist())
+    columns = (map(hash, ids), map(hash, whole), versions)
+    first, second, third = (np.fromiter(values, np.int64, len(ids)) for values in columns)
+    return first, second, third
 
 
 def _sorted(parts: Sequence[Hashes]) -> Hashes:
@@ -129,13 +130,9 @@ def _isin(values: Hashes, among: Hashes) -> Mask:
     """Returns which values are in a sorted array."""
     if not len(among):
         return np.zeros(len(values), dtype=bool)
-    places = np.searchsorted(among, values).clip(max=len(among) - 1)
-    return np.asarray(among[places] == values)
+    return np.asarray(among[_places(values, among)] == values)
 
 
-def _is_newer(uri: str, since: float) -> bool:
-    """Whether a local file was written later."""
-    try:
-        return os.stat(uri).st_mtime > since + 1  # run.json has whole seconds
-    except (OSError, ValueError):  # a URL, or gone
-        return False
+def _places(values: Hashes, among: Hashes) -> NDArray[np.int64]:
+    """Returns where each value is in a sorted array, if it is there."""
+    return np.searchsorted(among, values).clip(max=len(among) - 1)

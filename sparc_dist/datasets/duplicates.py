@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc_dist import storage
 from sparc_dist.errors import UserError
 
 #: Hashes in memory: more of them go to files, each with those of equal last bits.
@@ -24,14 +26,14 @@ class SeenIds:
     def __init__(self) -> None:
         self._held: list[Hashes] = []
         self._count = 0
-        self._folder: TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
+        self._end = ExitStack()
 
     def __enter__(self) -> SeenIds:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+    def __exit__(self, *error: Any) -> None:
+        self._end.__exit__(*error)  # deletes the folder; a full disk becomes a UserError
 
     def add(self, ids: Sequence[str]) -> None:
         """Adds the ids of some images."""
@@ -52,11 +54,11 @@ class SeenIds:
     def _spill(self) -> None:
         """Appends what is held to the files."""
         if self._folder is None:
-            self._folder = TemporaryDirectory()
+            self._folder = self._end.enter_context(storage.temporary_folder())
         hashes = np.sort(_joined(self._held).astype(np.uint64))
         edges = np.searchsorted(hashes, np.arange(1, FILES, dtype=np.uint64) << np.uint64(56))
         for number, part in enumerate(np.split(hashes, edges)):
-            with Path(self._folder.name, str(number)).open("ab") as file:
+            with (self._folder / str(number)).open("ab") as file:
                 file.write(part.tobytes())
         self._held, self._count = [], 0
 
@@ -66,7 +68,7 @@ class SeenIds:
             yield _joined(self._held)
             return
         for number in range(FILES):
-            yield np.fromfile(Path(self._folder.name, str(number)), np.int64)
+            yield np.fromfile(self._folder / str(number), np.int64)
 
 
 def check_unique(ids: Iterable[str]) -> None:

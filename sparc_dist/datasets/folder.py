@@ -15,7 +15,7 @@ from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.errors import UserError
 from sparc_dist.images import HEIC, SUFFIXES
 from sparc_dist.runs import names_of_run
-from sparc_dist.storage import is_web, without_secrets
+from sparc_dist.storage import File, is_web, without_secrets
 
 WILDCARDS = "*?["
 KINDS_SHOWN = 6  # of skipped files, in a note
@@ -50,17 +50,18 @@ class Folder:
         return self._tables([(url, filter(self._is_image, files))], resumed=True)
 
     def _tables(
-        self, places: Sequence[tuple[str, Iterator[str]]], resumed: bool = False
+        self, places: Sequence[tuple[str, Iterator[File]]], resumed: bool = False
     ) -> Iterator[pa.Table]:
-        """Yields the images of folders, each with the URIs in it."""
+        """Yields the images of folders, each with the files in it."""
         folders, found = zip(*places, strict=True)
         common = _common_folder(folders)
         count = not_utf8 = 0
-        for uris in chunks(chain.from_iterable(found)):
+        for files in chunks(chain.from_iterable(found)):
+            uris, versions = zip(*files, strict=True)
             count += len(uris)
             not_utf8 += sum(uri != in_utf8(uri) for uri in uris)
             ids = [without_secrets(uri).removeprefix(common).lstrip("/") for uri in uris]
-            yield images_table(ids, uris, [None] * len(uris))
+            yield images_table(ids, uris, [None] * len(uris), versions)
         skipped = self._skipped_kinds()
         if not count and not resumed:
             named = ", ".join(self._urls[:3])
@@ -74,25 +75,26 @@ class Folder:
                 f"{not_utf8} file names are not UTF-8; rename the files to score them."
             )
 
-    def _place(self, url: str) -> tuple[str, Iterator[str]]:
+    def _place(self, url: str) -> tuple[str, Iterator[File]]:
         """Returns a folder and the images in it that ``url`` names."""
         if not is_web(url):  # a web server does not say what is a folder
             if storage.is_folder(url):
                 return url, filter(self._is_image, storage.files_below(url, self._choose))
             if not storage.exists(url):
                 return self._matches(url)
+        file = File(url, storage.local_version(url))
         if len(self._urls) == 1 and not url.lower().endswith(HEIC):
-            return storage.parent(url), iter([url])  # whatever its name is
-        return storage.parent(url), filter(self._is_image, [url])
+            return storage.parent(url), iter([file])  # whatever its name is
+        return storage.parent(url), filter(self._is_image, [file])
 
-    def _matches(self, pattern: str) -> tuple[str, Iterator[str]]:
+    def _matches(self, pattern: str) -> tuple[str, Iterator[File]]:
         start = next((i for i, letter in enumerate(pattern) if letter in WILDCARDS), None)
         if start is None:
             raise UserError(f"There is no folder or image {pattern}; check the path.")
         if not (found := storage.matches(pattern)):
             raise UserError(f"No file matches {pattern}; check the pattern.")
         folder = pattern[:start].rpartition("/")[0]
-        visible = [url for url in found if "/." not in url.removeprefix(folder)]
+        visible = [file for file in found if "/." not in file.url.removeprefix(folder)]
         self._skipped["hidden"] += len(found) - len(visible)
         return folder, filter(self._is_image, visible)
 
@@ -103,10 +105,10 @@ class Folder:
         self._skipped.update({"hidden": len(hidden), "written by a run": len(own)})
         return [name for name in names if name not in own | hidden]
 
-    def _is_image(self, url: str) -> bool:
-        if url.lower().endswith(SUFFIXES):
+    def _is_image(self, file: File) -> bool:
+        if file.url.lower().endswith(SUFFIXES):
             return True
-        self._skipped[os.path.splitext(url)[1].lower() or "without a suffix"] += 1
+        self._skipped[os.path.splitext(file.url)[1].lower() or "without a suffix"] += 1
         return False
 
     def _skipped_kinds(self) -> str:

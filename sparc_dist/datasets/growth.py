@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +23,12 @@ class Growth:
     """How a list grows.
 
     drops: whether images that were removed leave the run, and changed ones are read again. applies:
-    whether the labeler of the run labels new images; otherwise all images are fitted again. since:
-    when the run began.
+    whether the labeler of the run labels new images; otherwise all images are fitted again.
     """
 
     shard_size: int
     drops: bool
     applies: bool
-    since: str
 
 
 def grow(
@@ -39,8 +36,7 @@ def grow(
 ) -> ImageChanges:
     """Lists the images again and writes the changes; returns them. units: of all backbones."""
     facts = read_dataset_facts(layout) or {}
-    listed = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    comparison = Comparison(dataset, layout, facts.get("listed", how.since))
+    comparison = Comparison(dataset, layout)
     changes = comparison.changes
     refits = "applied_from" in facts and not how.applies
     grows = changes.new or (how.drops and changes)
@@ -55,7 +51,7 @@ def grow(
         applied_from = facts.pop("applied_from", facts["shards"])
         earlier = {*facts.get("earlier", []), facts["images_sha256"]}
         facts |= {**_counts(layout), "images_sha256": sha256, "earlier": sorted(earlier)}
-        facts |= {"listed": listed, **({"applied_from": applied_from} if how.applies else {})}
+        facts |= {"applied_from": applied_from} if how.applies else {}
         storage.write_json(layout.marker, facts)
     return changes
 

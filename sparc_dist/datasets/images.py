@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
         ("image_id", pa.string()),
         ("uri", pa.string()),
         ("labels", pa.list_(pa.int32())),
+        ("version", pa.string()),
     ]
 )
 BATCH_ROWS = 4096
@@ -73,11 +74,17 @@ class Watched:
 
 
 def images_table(
-    ids: Sequence[str], uris: Sequence[str], labels: Sequence[Sequence[int] | None]
+    ids: Sequence[str],
+    uris: Sequence[str],
+    labels: Sequence[Sequence[int] | None],
+    versions: Sequence[str | None] | None = None,
 ) -> pa.Table:
-    """Returns a batch of images; labels are class indices, or None if unknown."""
+    """Returns a batch of images; labels are class indices, and None is unknown.
+
+    versions: of the files, which differ after these have changed.
+    """
     texts = ([in_utf8(text) for text in column] for column in (ids, uris))
-    columns = zip((*texts, labels), SCHEMA, strict=True)
+    columns = zip((*texts, labels, versions or [None] * len(ids)), SCHEMA, strict=True)
     return pa.table([pa.array(values, field.type) for values, field in columns], schema=SCHEMA)
 
 

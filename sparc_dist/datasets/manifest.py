@@ -48,11 +48,9 @@ class Manifest:
                         f"{self._url}, row {row + offset}: uri or image_id is missing or not "
                         "text; fill it in."
                     )
-            yield images_table(
-                [str(image_id) for image_id in ids],
-                [storage.absolute(uri, base) for uri in uris],
-                labels,
-            )
+            urls = [storage.absolute(uri, base) for uri in uris]
+            versions = [storage.local_version(url) for url in urls]
+            yield images_table([str(image_id) for image_id in ids], urls, labels, versions)
             row += len(batch)
 
     def labels(self) -> Iterator[list[list[int]]]:
@@ -111,7 +109,10 @@ class Manifest:
         except FileNotFoundError:
             raise UserError(f"There is no table {self._url}; check the path.") from None
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{self._url} cannot be read as a table: {one_line(error)}.") from None
+            raise UserError(
+                f"{self._url} cannot be read as a table ({one_line(error)}); correct it, or write "
+                "it again."
+            ) from None
 
     def _parse(self, file: Any) -> Iterator[pa.RecordBatch]:
         return self._parquet(file) if self._url.endswith(".parquet") else self._csv(file)

@@ -25,7 +25,7 @@ def existing_images(
     if not storage.is_folder(folder):
         raise UserError(f"There is no folder {folder}; it should contain the data set's images.")
     start = len(folder) + 1
-    files = {url[start:] for url in storage.files_below(folder)}
+    files = {file.url[start:]: file.version for file in storage.files_below(folder)}
     existing = [(path, labels) for path, labels in rows if path in files]
     if not existing:
         raise UserError(f"None of the {len(rows)} listed images is in {folder}; put them there.")
@@ -39,7 +39,8 @@ def existing_images(
     for batch in chunks(existing):
         paths = [path for path, _ in batch]
         uris = [storage.join(folder, path) for path in paths]
-        yield images_table(paths, uris, [labels for _, labels in batch])
+        versions = [files[path] for path in paths]
+        yield images_table(paths, uris, [labels for _, labels in batch], versions)
 
 
 def read_lines(root: str, *names: str) -> list[str]:

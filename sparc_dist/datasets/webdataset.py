@@ -21,10 +21,11 @@ from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError
 from sparc_dist.images import SUFFIXES
+from sparc_dist.storage import File
 
 #: The size limit of a label file in bytes, because a damaged header may declare any size.
 LARGEST = 2**24
-Row = tuple[str, str, list[int] | None]
+Row = tuple[str, str, list[int] | None, str | None]
 
 
 class WebDataset:
@@ -43,33 +44,38 @@ class WebDataset:
         reader = LabelReader(self._classes, self._url)
         rows = (row for tar in self._tars() for row in self._rows(tar, reader))
         for batch in chunks(rows):
-            ids, uris, labels = zip(*batch, strict=True)
-            yield images_table(ids, uris, labels)
+            yield images_table(*zip(*batch, strict=True))
         self.notes = reader.notes() + [f"{tar} is truncated." for tar in self._truncated]
         if self._extra_images:
             self.notes.append(f"{self._extra_images} images with a duplicate key were left out.")
         if self._unreadable:
             self.notes.append(f"{self._unreadable} label files could not be read.")
 
-    def _tars(self) -> list[str]:
+    def _tars(self) -> list[File]:
         if self._url.endswith(".tar"):
-            return [self._url]
+            return [File(self._url, storage.local_version(self._url))]
         tars = []
         if storage.is_folder(self._url):
-            tars = [url for url in storage.files_below(self._url) if url.endswith(".tar")]
+            tars = [f for f in storage.files_below(self._url) if f.url.endswith(".tar")]
         if not tars:
             raise UserError(f"There is no .tar file at {self._url}; check the path.")
         return tars
 
-    def _rows(self, tar: str, reader: LabelReader) -> Iterator[Row]:
+    def _rows(self, file: File, reader: LabelReader) -> Iterator[Row]:
+        """Yields the images of a tar, whose version they share."""
+        tar, version = file
         try:
-            with storage.open_file(tar) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            with (
+                storage.open_file(tar) as content,
+                tarfile.open(fileobj=content, mode="r:") as archive,
+            ):
                 files = (member for member in archive if member.isfile())
                 for _, members in groupby(files, key=_key):
-                    yield from self._row(tar, archive, list(members), reader)
+                    for row in self._row(tar, archive, list(members), reader):
+                        yield *row, version
                 # tarfile takes a truncated header for the end; a complete tar ends in zeros.
-                file.seek(archive.offset)
-                if set(file.read(tarfile.BLOCKSIZE)) - {0}:
+                content.seek(archive.offset)
+                if set(content.read(tarfile.BLOCKSIZE)) - {0}:
                     self._truncated.append(self._name(tar))
         except FileNotFoundError:
             raise UserError(f"There is no file {tar}; check the path.") from None
@@ -78,7 +84,7 @@ class WebDataset:
 
     def _row(
         self, tar: str, archive: TarFile, members: list[TarInfo], reader: LabelReader
-    ) -> Iterator[Row]:
+    ) -> Iterator[tuple[str, str, list[int] | None]]:
         """Yields the image of one key with its labels; nothing if there is no image."""
         image: TarInfo | None = None
         labels: list[int] | None = None

@@ -59,7 +59,7 @@ def fuse(
     write_labeler(storage.join(out, "labeler.safetensors"), labeler)
     facts = {
         "images": len(matrices.ids),
-        "errors": {"images": 0, "share": 0.0, "reasons": {}},
+        "errors": {"images": 0, "share": 0.0, "passing": 0, "reasons": {}},
         "primary": primary,
         "notes": fusions.notes,
         "doubts": doubts_of(decisions[primary].status, bank.classes),

@@ -45,7 +45,14 @@ _STDERR_LOCK = threading.Lock()
 
 
 class BadImage(Exception):
-    """An image cannot be read; the text is the reason for the error table."""
+    """An image cannot be read; the text is the reason for the error table.
+
+    passing: whether it may be readable later, as a file of a folder that is away for a while.
+    """
+
+    def __init__(self, reason: str, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 def decode(

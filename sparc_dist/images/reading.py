@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,8 @@ from sparc_dist.images.decoding import BadImage, squares
 from sparc_dist.storage import BadUrl, NoBucket, StorageError, is_remote, is_web, without_secrets
 
 READERS = 8  # threads that read the files of a shard
+#: If a larger share of a shard's images is absent, the store is asked again after so many seconds.
+ABSENT_SHARE, PAUSE = 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -23,12 +27,12 @@ class Pixels:
     """The decoded images of a shard.
 
     ids: image_id of the n images that could be read. squares: (n, S, S, 3) uint8 RGB for every
-    size S. errors: image_id, uri and error of the others.
+    size S. errors: image_id, uri, error and passing of the others.
     """
 
     ids: list[str]
     squares: dict[int, NDArray[np.uint8]]
-    errors: list[dict[str, str]]
+    errors: list[dict[str, Any]]
 
 
 def decode_shard(
@@ -38,23 +42,53 @@ def decode_shard(
 
     jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
     """
-    ids: list[str] = []
-    errors: list[dict[str, str]] = []
     pixels = {size: np.empty((len(rows), size, size, 3), dtype=np.uint8) for size in sizes}
-    contents = _read_ahead([row["uri"] for row in rows])
-    with closing(contents):
-        for row, content in zip(rows, contents, strict=True):
-            try:
-                if isinstance(content, BadImage):
-                    raise content
-                decoded = squares(content, sizes, jpeg_scaling=jpeg_scaling)
-                for size, square in zip(sizes, decoded, strict=True):
-                    pixels[size][len(ids)] = square
-                ids.append(row["image_id"])
-            except BadImage as error:
-                uri = without_secrets(row["uri"])
-                errors.append({**row, "uri": uri, "error": str(error)})
-    return Pixels(ids, {size: rows[: len(ids)] for size, rows in pixels.items()}, errors)
+    failed: dict[int, BadImage] = {}
+
+    def decode(places: Sequence[int]) -> None:
+        with closing(_read_ahead([rows[place]["uri"] for place in places])) as contents:
+            for place, content in zip(places, contents, strict=True):
+                try:
+                    if isinstance(content, BadImage):
+                        raise content
+                    decoded = squares(content, sizes, jpeg_scaling=jpeg_scaling)
+                    for size, square in zip(sizes, decoded, strict=True):
+                        pixels[size][place] = square
+                    failed.pop(place, None)
+                except BadImage as error:
+                    failed[place] = error
+
+    decode(range(len(rows)))
+    absent = [i for i, why in failed.items() if why.passing and not is_web(rows[i]["uri"])]
+    if len(absent) > ABSENT_SHARE * len(rows):  # perhaps all of a folder that is away
+        time.sleep(PAUSE)
+        decode(absent)
+    read = [place for place in range(len(rows)) if place not in failed]
+    for found in pixels.values():
+        for place, before in enumerate(read):
+            if place != before:
+                found[place] = found[before]
+    squeezed = {size: found[: len(read)] for size, found in pixels.items()}
+    errors = [_error(rows[place], why) for place, why in failed.items()]
+    return Pixels([rows[place]["image_id"] for place in read], squeezed, errors)
+
+
+def _error(row: Mapping[str, str], why: BadImage) -> dict[str, Any]:
+    """Returns the row of the error table."""
+    uri = without_secrets(row["uri"])
+    return {"image_id": row["image_id"], "uri": uri, "error": str(why), "passing": why.passing}
+
+
+def readable(rows: Sequence[Mapping[str, str]], decodes: bool) -> set[str]:
+    """Returns the ids of those of ``rows`` that can be read now.
+
+    decodes: whether they are decoded as well; otherwise only their bytes are read.
+    """
+    if decodes:
+        return set(decode_shard(rows, [1]).ids)
+    with closing(_read_ahead([row["uri"] for row in rows])) as contents:
+        pairs = zip(rows, contents, strict=True)
+        return {row["image_id"] for row, content in pairs if isinstance(content, bytes)}
 
 
 def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
@@ -72,22 +106,24 @@ def read_image(uri: str) -> bytes | BadImage:
     """Returns a file's bytes, or the reason for the error table if it cannot be read.
 
     A store that does not answer is not the image's fault: the shard fails and is scored later. On
-    the web, where any host may disappear, it is an error of the image.
+    the web, where any host may disappear, it is an error of the image. There, dead links are
+    common, so a missing file is not expected to come back.
     """
     try:
         return storage.read_bytes(uri)
     except FileNotFoundError:
-        return BadImage("there is no such file")
+        return BadImage("there is no such file", passing=not is_web(uri))
     except NoBucket:
-        return BadImage("there is no such bucket")
+        return BadImage("there is no such bucket", passing=True)
     except BadUrl:
         return BadImage("its URL does not name a file")
     except PermissionError:
         also = ", or there is no such file" if is_remote(uri) else ""
-        return BadImage(f"reading it was refused{also}")
+        return BadImage(f"reading it was refused{also}", passing=True)
     except StorageError:
         if is_web(uri):
-            return BadImage("its host does not answer")
+            return BadImage("its host does not answer", passing=True)
         raise
     except (OSError, ValueError) as error:  # a manifest may contain any name
-        return BadImage(f"cannot be read: {type(error).__name__}")
+        passing = isinstance(error, OSError)
+        return BadImage(f"cannot be read: {type(error).__name__}", passing)

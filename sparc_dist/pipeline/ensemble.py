@@ -33,7 +33,7 @@ from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of
+from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of, told_again
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
 from sparc_dist.runs.ensembles import members_key
@@ -81,10 +81,10 @@ class Member:
             raise self._damaged(self.shards.unit.final(shard))
         return self.shards.final(shard, sha256)
 
-    def errors(self, shard: int) -> dict[str, str]:
-        """Returns why images of a shard could not be read."""
+    def errors(self, shard: int) -> dict[str, dict[str, Any]]:
+        """Returns the rows about images of a shard that could not be read, by their ids."""
         rows = storage.read_table(self.shards.unit.errors(shard)).to_pylist()
-        return {row["image_id"]: row["error"] for row in rows}
+        return {row["image_id"]: row for row in rows}
 
     def _damaged(self, url: str) -> UserError:
         return UserError(
@@ -115,10 +115,11 @@ class EnsembleUnit:
         return self.data.layout.unit(ENSEMBLE)
 
     def remove(self) -> None:
-        """Deletes all its files, the marker first."""
+        """Deletes its files, the marker first; keeps what people told, for it may be made again."""
         storage.delete(self.layout.metrics)
+        results = {*self.layout.files(len(self.data.sizes))} - {self.layout.knowledge}
         with ThreadPoolExecutor(READERS) as workers:
-            list(workers.map(storage.delete, self.layout.files(len(self.data.sizes))))
+            list(workers.map(storage.delete, results))
 
     def make(self, metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Writes all its files; returns its metrics. metrics: those of its members."""
@@ -145,6 +146,9 @@ class EnsembleUnit:
             "stages": self.stages.summary(),
             "recovery": {"storage_retries": phase.retries},
         }
+        embedded = self.data.embeddings
+        source = None if embedded is None else embedded.layout.unit(ENSEMBLE)
+        found = told_again(self.config, self.data, self.layout, found, source)
         storage.write_json(self.layout.metrics, found)
         return found
 
@@ -157,10 +161,11 @@ class EnsembleUnit:
 
     def _errors(self, phase: ReducePhase, images: int) -> dict[str, Any]:
         """Returns the part of its metrics about images that no backbone could read."""
-        errors, reasons = self.data.images - images, Counter[str]()
+        errors, passing, reasons = self.data.images - images, 0, Counter[str]()
         for part in phase.passes.each("errors", _reasons, phase.shards) if errors else ():
-            reasons += get(part, phase.limit, "Counting errors")
-        return error_facts(images, errors, reasons)
+            own, more = get(part, phase.limit, "Counting errors")
+            passing, reasons = passing + own, reasons + more
+        return error_facts(images, errors, passing, reasons)
 
     def _shards(self, name: str) -> UnitShards:
         bank, layout = self.data.bank, self.data.layout
@@ -231,15 +236,12 @@ def _write_errors(
 ) -> None:
     """Writes the images that no member could read, with the reason of the first that says one."""
     missing = [row for row in rows.to_pylist() if row["image_id"] not in scored]
-    reasons: dict[str, str] = {}
+    found: dict[str, dict[str, Any]] = {}
     for member in members if missing else ():
-        reasons = member.errors(shard) | reasons
+        found = member.errors(shard) | found
+    unknown = {"error": "no backbone has scores of it", "passing": False}
     told = [
-        {
-            "image_id": row["image_id"],
-            "uri": storage.without_secrets(row["uri"]),
-            "error": reasons.get(row["image_id"], "no backbone has scores of it"),
-        }
+        {**row, "uri": storage.without_secrets(row["uri"])} | found.get(row["image_id"], unknown)
         for row in missing
     ]
     table = pa.Table.from_pylist(told, schema=ERRORS)
@@ -256,9 +258,12 @@ def _images(statistics: FinalStatistics) -> int:
     return statistics.every.count
 
 
-def _reasons(group: ShardGroup, shards: UnitShards) -> Counter[str]:
-    tables = (storage.read_table(shards.unit.errors(shard), ["error"]) for shard in group.shards)
-    return Counter(error_kind(why) for table in tables for why in table["error"].to_pylist())
+def _reasons(group: ShardGroup, shards: UnitShards) -> tuple[int, Counter[str]]:
+    """Returns how many errors may pass, and how many there are of each kind."""
+    tables = (storage.read_table(shards.unit.errors(shard)) for shard in group.shards)
+    rows = [row for table in tables for row in table.to_pylist()]
+    kinds = Counter(error_kind(row["error"]) for row in rows)
+    return sum(row["passing"] for row in rows), kinds
 
 
 def _save(

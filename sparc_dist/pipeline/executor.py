@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.planning import Capacity
+from sparc_dist.runs import lease
 
 if TYPE_CHECKING:
     from sparc_dist.pipeline.map_phase import ShardSteps
@@ -135,12 +136,15 @@ def executor(resources: ResourcesConfig, small: bool = False) -> Iterator[Execut
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """Keeps the executor that is started inside until the end: a run and its report share it."""
+def kept(wait: bool = False) -> Iterator[None]:
+    """Keeps executor and lease that are taken inside until the end, for a run and its report.
+
+    wait: whether to wait for a lease that others hold.
+    """
     global _kept
     before = _kept
     try:
-        with ExitStack() as stack:
+        with lease.kept(wait), ExitStack() as stack:
             _kept = stack if before is None else before
             yield
     finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sparc_dist.config import ENSEMBLE, Config, DatasetConfig
 from sparc_dist.datasets.growth import Growth, grow
 from sparc_dist.pipeline.executor import get, submit
@@ -12,36 +10,25 @@ from sparc_dist.runs import Growing, Results
 from sparc_dist.runs.outcome import read_dataset_facts, read_metrics
 
 
-@dataclass(frozen=True)
-class GrowingRun:
-    """How a run grows. started: when it began."""
-
-    growing: Growing
-    started: str
-
-    def follow(self, config: Config, dataset: DatasetConfig, results: Results) -> bool:
-        """Takes over the changes of a data set's images; returns whether there is work to do."""
-        layout = results.layout.dataset(dataset.name)
-        keys = [(dataset.name, backbone.name) for backbone in config.backbones]
-        finished = all(key in results.metrics for key in keys)
-        if read_dataset_facts(layout) is None:
-            return True  # it has listed nothing so far
-        how = Growth(
-            config.shard_size,
-            drops=self.growing != "extend",
-            applies=self.growing == "label" and finished,
-            since=self.started,
-        )
-        units = [layout.unit(backbone.name) for backbone in config.backbones]
-        ensemble = layout.unit(ENSEMBLE)  # not finished either if the others are not
-        listing = submit(grow, dataset, layout, [*units, ensemble], how)
-        with heartbeat(f"listing the images of {dataset.name}"):
-            limit = config.resources.no_progress_seconds
-            changes = get(listing, limit, f"Listing the images of {dataset.name}")
-        if changes:
-            results.changes[dataset.name] = f"{changes} since the run"
-        both = [*zip(keys, units, strict=True), ((dataset.name, ENSEMBLE), ensemble)]
-        for key, unit in both:
-            if read_metrics(unit) is None:
-                results.metrics.pop(key, None)
-        return any(key not in results.metrics for key in keys)
+def follow(growing: Growing, config: Config, dataset: DatasetConfig, results: Results) -> bool:
+    """Takes over the changes of a data set's images; returns whether there is work to do."""
+    layout = results.layout.dataset(dataset.name)
+    keys = [(dataset.name, backbone.name) for backbone in config.backbones]
+    finished = all(key in results.metrics for key in keys)
+    if read_dataset_facts(layout) is None:
+        return True  # it has listed nothing so far
+    applies = growing == "label" and finished
+    how = Growth(config.shard_size, drops=growing != "extend", applies=applies)
+    units = [layout.unit(backbone.name) for backbone in config.backbones]
+    ensemble = layout.unit(ENSEMBLE)  # not finished either if the others are not
+    listing = submit(grow, dataset, layout, [*units, ensemble], how)
+    with heartbeat(f"listing the images of {dataset.name}"):
+        limit = config.resources.no_progress_seconds
+        changes = get(listing, limit, f"Listing the images of {dataset.name}")
+    if changes:
+        results.changes[dataset.name] = f"{changes} since the run"
+    both = [*zip(keys, units, strict=True), ((dataset.name, ENSEMBLE), ensemble)]
+    for key, unit in both:
+        if read_metrics(unit) is None:
+            results.metrics.pop(key, None)
+    return any(key not in results.metrics for key in keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
@@ -12,8 +13,9 @@ from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
 from sparc_dist.pipeline.ensemble import EnsembleUnit
 from sparc_dist.pipeline.executor import Executor, Needs, current, executor, get
-from sparc_dist.pipeline.growth import GrowingRun
+from sparc_dist.pipeline.growth import follow
 from sparc_dist.pipeline.prepare import prepare
+from sparc_dist.pipeline.retrying import retried
 from sparc_dist.pipeline.scoring import score_group
 from sparc_dist.pipeline.small import ensemble_sizes, is_small, unit_sizes
 from sparc_dist.pipeline.unit import Unit
@@ -21,13 +23,16 @@ from sparc_dist.planning import BackboneGroup, plan
 from sparc_dist.runs import (
     DamagedScores,
     EmbeddedRun,
+    Growing,
     MarkerSummary,
     Pending,
     Phase,
     Results,
+    Retry,
     UnitKey,
+    lease,
 )
-from sparc_dist.runs.ensembles import is_due, members_of
+from sparc_dist.runs.ensembles import any_due, is_due, members_of
 from sparc_dist.runs.outcome import read_dataset_facts
 
 log = logging.getLogger(__name__)
@@ -41,29 +46,63 @@ REDUCED_AT_A_TIME = 4
 CRASHES = {"OutOfMemoryError", "ObjectStoreFullError", "WorkerCrashedError", "ActorDiedError"}
 
 
+@dataclass(frozen=True)
+class Again:
+    """What a start does about the images of an earlier one.
+
+    growing: how the run follows its images; None if it keeps to its own list. retry: which images
+    that could not be read are tried again. failed: the finished units that have such images.
+    """
+
+    growing: Growing | None = None
+    retry: Retry = "none"
+    failed: Pending | None = None
+
+
 def run_units(
     config: Config,
     pending: Pending,
     results: Results,
     phase: Phase = "all",
-    growing: GrowingRun | None = None,
+    again: Again | None = None,
     embeddings: EmbeddedRun | None = None,
 ) -> None:
     """Scores and reduces units, or does one of the two; a failure does not stop the others.
 
-    embeddings: the run whose embeddings are scored in place of the images.
+    Sets ``nothing_to_do`` of the results. embeddings: the run whose embeddings are scored in place
+    of the images.
     """
-    sizes = unit_sizes(config, pending, results.layout, embeddings)
-    if not any(pending.values()):
+    again = again or Again()
+    every = _united(config, pending, again.failed or {})
+    sizes = unit_sizes(config, every, results.layout, embeddings)
+    if not any(every.values()):
         sizes = ensemble_sizes(config, results)
     small = is_small(config.resources, sizes)
     with executor(config.resources, small) as own:
-        if growing is not None:
-            pending = _grown(growing, config, pending, results)
+        if again.growing is not None:
+            pending = _grown(again.growing, config, pending, results)
+        if again.retry != "none":
+            every = _united(config, pending, again.failed or {})
+            pending = _united(config, pending, retried(config, every, results, again.retry))
+        results.nothing_to_do = not any(pending.values()) and not (
+            results.failures or (phase != "score" and any_due(config, results.metrics))
+        )
         if any(pending.values()):
             _run_pending(own, config, pending, results, phase, embeddings)
         if phase != "score":
-            _make_ensembles(config, results)
+            _make_ensembles(config, results, embeddings)
+
+
+def _united(config: Config, *parts: Pending) -> Pending:
+    """Returns the units that are in any of the parts, in the order of the config."""
+    return {
+        dataset.name: [
+            backbone
+            for backbone in config.backbones
+            if any(backbone in part.get(dataset.name, ()) for part in parts)
+        ]
+        for dataset in config.datasets
+    }
 
 
 def _run_pending(
@@ -123,7 +162,7 @@ def _reduced(
     }
 
 
-def _make_ensembles(config: Config, results: Results) -> None:
+def _make_ensembles(config: Config, results: Results, embeddings: EmbeddedRun | None) -> None:
     """Averages the finished backbones of each data set, unless that is done already."""
     for dataset in config.datasets:
         if not is_due(config, dataset.name, results.metrics):
@@ -133,7 +172,8 @@ def _make_ensembles(config: Config, results: Results) -> None:
         key = (dataset.name, ENSEMBLE)
         results.metrics.pop(key, None)
         try:
-            data = prepare(config, dataset, results.layout.dataset(dataset.name))
+            embedded = embeddings.dataset(dataset.name) if embeddings else None
+            data = prepare(config, dataset, results.layout.dataset(dataset.name), embedded)
             ensemble = EnsembleUnit(config, data, members)
             if members:
                 results.metrics[key] = ensemble.make(own)
@@ -143,13 +183,13 @@ def _make_ensembles(config: Config, results: Results) -> None:
             _fail(results, key, error)
 
 
-def _grown(growing: GrowingRun, config: Config, pending: Pending, results: Results) -> Pending:
+def _grown(growing: Growing, config: Config, pending: Pending, results: Results) -> Pending:
     """Takes over the changes of all images; returns the units that then are not finished."""
     left: Pending = {}
     for dataset in config.datasets:
         left[dataset.name] = []
         try:
-            if pending[dataset.name] and growing.follow(config, dataset, results):
+            if pending[dataset.name] and follow(growing, config, dataset, results):
                 left[dataset.name] = pending[dataset.name]
         except Exception as error:
             for backbone in pending[dataset.name]:
@@ -258,6 +298,7 @@ def _scored(group: BackboneGroup, units: list[Unit], results: Results) -> list[U
 
 
 def _fail(results: Results, key: UnitKey, error: BaseException) -> None:
+    lease.check()  # without it, no other unit may go on
     log.debug("unit failed", exc_info=error)
     results.failures[key] = explain(error)
 

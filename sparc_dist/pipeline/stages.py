@@ -9,6 +9,7 @@ from typing import Any
 
 from sparc_dist.pipeline.executor import current
 from sparc_dist.pipeline.progress import Progress
+from sparc_dist.runs import lease
 
 
 @dataclass
@@ -39,7 +40,8 @@ class Stages:
             self._progress.next_pass(f"{self._title(stage)}, pass {number}")
 
     def advance(self, stage: str, images: int) -> None:
-        """Counts images of a stage that are done."""
+        """Counts images of a stage that are done; raises UserError if the lease was lost."""
+        lease.check()
         if images and self._progress:
             self._progress.add(images)
         self.worked[stage] += images

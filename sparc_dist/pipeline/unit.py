@@ -27,8 +27,10 @@ from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import MarkerSummary, Provenance, Storing, UnitLayout, UnitShards
 from sparc_dist.runs.decisions_file import read_decisions, write_decisions
 from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
 from sparc_dist.runs.marker_tables import forget
+from sparc_dist.runs.refit import apply_again
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 
@@ -173,8 +175,15 @@ class Unit:
                 "shards_scored_again": len(self.damaged),
             },
         }
+        metrics = told_again(self.config, self.data, self.layout, metrics, self._source)
         storage.write_json(self.layout.metrics, metrics)
         return metrics
+
+    @property
+    def _source(self) -> UnitLayout | None:
+        """The unit of another run whose embeddings it uses."""
+        embedded = self.data.embeddings
+        return None if embedded is None else embedded.unit(self.backbone)
 
     def _applied(self, labeler: FittedLabeler, markers: MarkerSummary) -> dict[str, Any]:
         """Writes the labeler that was applied, and metrics: all labels are written already."""
@@ -309,13 +318,31 @@ def decided_facts(
     }
 
 
-def error_facts(images: int, errors: int, reasons: Counter[str]) -> dict[str, Any]:
-    """Returns the part about images that could not be read, the most frequent reasons first."""
+def told_again(
+    config: Config,
+    data: Prepared,
+    unit: UnitLayout,
+    metrics: dict[str, Any],
+    source: UnitLayout | None,
+) -> dict[str, Any]:
+    """Applies what people told a unit before; returns its metrics, which mark it as finished."""
+    bank, identity = data.bank, config.identity()
+    sizes = (bank.classes, len(bank.background))
+    fitted = FinishedUnit(data.layout, unit, *sizes, metrics["primary"], metrics, identity)
+    return apply_again(fitted, source)
+
+
+def error_facts(images: int, errors: int, passing: int, reasons: Counter[str]) -> dict[str, Any]:
+    """Returns the part about images that could not be read, the most frequent reasons first.
+
+    passing: the number of errors that may pass
+    """
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     shown = dict(ordered[:MOST_REASONS])
     if rest := sum(count for _, count in ordered[MOST_REASONS:]):
         shown["other reasons"] = rest
-    return {"images": errors, "share": errors / (images + errors), "reasons": shown}
+    share = errors / (images + errors)
+    return {"images": errors, "share": share, "passing": passing, "reasons": shown}
 
 
 def _unknown(fusions: Iterable[str]) -> dict[str, Any]:
@@ -329,7 +356,7 @@ def _facts(summary: MarkerSummary) -> dict[str, Any]:
     scorings = sorted(summary.scorings, key=lambda scoring: scoring.device)
     return {
         "images": images,
-        "errors": error_facts(images, summary.errors, summary.reasons),
+        "errors": error_facts(images, summary.errors, summary.passing, summary.reasons),
         "weights_sha256": scorings[0].weights_sha256,
         "prompts_sha256": scorings[0].prompts_sha256,
         "device": "+".join(scoring.device for scoring in scorings),

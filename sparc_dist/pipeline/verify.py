@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import reduce
 from itertools import product
 from operator import add
@@ -11,10 +12,11 @@ from sparc_dist import storage
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.executor import current, executor, get, joins_ray, submit
 from sparc_dist.pipeline.progress import heartbeat
-from sparc_dist.runs import RunLayout, UnitLayout, read_record, shard_groups
+from sparc_dist.runs import RunLayout, UnitLayout, lease, read_record, shard_groups
 from sparc_dist.runs.results import existing_units
 from sparc_dist.runs.verification import (
     Checked,
+    Fault,
     check_dataset,
     check_run,
     check_shards,
@@ -46,10 +48,20 @@ def verify(root: str) -> Checked:
         for _ in current().finished([job for _, job in jobs], resources.no_progress_seconds, WHAT):
             continue
         found = [(unit, get(job, resources.no_progress_seconds, WHAT)) for unit, job in jobs]
-    for place in dict.fromkeys(unit for unit, _ in found):
-        faults = [fault for unit, checked in found if unit == place for fault in checked.faults]
-        mark(layout, place, faults)
+    _mark(layout, [(unit, fault) for unit, checked in found for fault in checked.faults])
     return reduce(add, (checked for _, checked in found), Checked())
+
+
+def _mark(layout: RunLayout, faults: list[tuple[UnitLayout | None, Fault]]) -> None:
+    """Takes note of damage, unless the run cannot be written: whoever writes it, may be mending."""
+    if not faults:
+        return
+    try:
+        with lease.writing(layout.root):
+            for place in dict.fromkeys(unit for unit, _ in faults):
+                mark(layout, place, [fault for unit, fault in faults if unit == place])
+    except (lease.Held, OSError) as error:
+        print(f"The damage is not noted in the run: {error}", file=sys.stderr)
 
 
 def _shards(layout: RunLayout, dataset: str) -> int:

@@ -93,7 +93,7 @@ def is_ours(url: str) -> bool:
     try:
         with storage.open_file(url) as file:
             return file.readline().decode(errors="replace").strip() == ",".join(COLUMNS)
-    except FileNotFoundError:
+    except (FileNotFoundError, storage.Refused):  # a store that forbids listing says so if missing
         return False
 
 

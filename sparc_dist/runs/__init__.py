@@ -16,6 +16,7 @@ from sparc_dist.runs.results import (
     Pending,
     Phase,
     Results,
+    Retry,
     UnitKey,
     error_limits,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Phase",
     "Provenance",
     "Results",
+    "Retry",
     "RunLayout",
     "Storing",
     "UnitKey",

@@ -30,11 +30,10 @@ DECISIVE = ("model", "precision", "image_size")
 
 @dataclass(frozen=True)
 class EmbeddedRun:
-    """A run with embeddings. config, started: of its run.json."""
+    """A run with embeddings. config: of its run.json."""
 
     layout: RunLayout
     config: dict[str, Any]
-    started: str
 
     @classmethod
     def open(cls, root: str, output: str) -> EmbeddedRun:
@@ -56,7 +55,7 @@ class EmbeddedRun:
                 f"The run at {layout.root} has store: scores and keeps no embeddings; run without "
                 "--embeddings-from."
             )
-        return cls(layout, record["config"], record["started"])
+        return cls(layout, record["config"])
 
     def check_decoding(self, jpeg_scaling: bool) -> None:
         """Raises UserError unless its JPEGs were decoded as those of a new run would be."""
@@ -142,7 +141,7 @@ class EmbeddedShard:
 
     ids: list[str]
     embedding: NDArray[np.float32]
-    errors: list[dict[str, str]]
+    errors: list[dict[str, Any]]
     marker: Marker
 
     @classmethod

@@ -42,3 +42,8 @@ def is_due(config: Config, dataset: str, metrics: Metrics) -> bool:
     """Whether the ensemble of a data set is to be made, made again or deleted."""
     stored = metrics.get((dataset, ENSEMBLE), {}).get("final_key")
     return stored != members_key(members_of(config, dataset, metrics))
+
+
+def any_due(config: Config, metrics: Metrics) -> bool:
+    """Whether an ensemble of any data set is to be made, made again or deleted."""
+    return any(is_due(config, dataset.name, metrics) for dataset in config.datasets)

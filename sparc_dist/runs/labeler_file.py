@@ -237,7 +237,10 @@ def reading(url: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, IsADirectoryError):
         raise UserError(f"There is no labeler at {place}; check the path.") from None
-    except (ValueError, KeyError, TypeError, IndexError, SafetensorError) as error:
+    except (
+        *(ValueError, KeyError, TypeError, IndexError, SafetensorError),
+        *(RecursionError, MemoryError),  # JSON that is nested too deeply, a size that is too large
+    ) as error:
         raise UserError(
             f"{place} is damaged or is not a labeler; copy it again from the run that wrote it."
         ) from error

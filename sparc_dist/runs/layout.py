@@ -1,4 +1,4 @@
-"""The names of all files of a run: they are deterministic, so nothing is ever listed."""
+"""The names of all files of a run: they are deterministic, so only answers are listed."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class UnitLayout:
         groups = range(len(shard_groups(shards)))
         yield from (self.state(stage, group) for stage in STAGES for group in groups)
         yield from (self.texts, self.labeler, self.decisions)
-        yield from (self.gallery, self.prompt_embeddings)
+        yield from (self.gallery, self.prompt_embeddings, self.knowledge)
 
     def state(self, stage: str, group: int) -> str:
         """Returns the URL of the state of a pass for a group of shards, used to resume."""
@@ -130,12 +130,18 @@ class UnitLayout:
         return join(self.root, "labeler.safetensors")
 
     @property
-    def answers(self) -> str:
-        """The answers of people, as a review in `sparc-dist view` writes them.
+    def knowledge(self) -> str:
+        """What people told the unit about its images, for a later fit of it."""
+        return join(self.root, "knowledge.json")
 
-        Not one of ``files``: a run that starts over deletes results, not the work of people.
+    @property
+    def answers(self) -> str:
+        """The folder of people's answers, a file per session of `sparc-dist view`.
+
+        The only one that is listed. None of ``files``: a run that starts over deletes results, not
+        the work of people.
         """
-        return join(self.root, "answers.csv")
+        return join(self.root, "answers")
 
     @property
     def metrics(self) -> str:
@@ -199,6 +205,11 @@ class RunLayout:
     def run(self) -> str:
         """Config, versions, hashes, counts, timings."""
         return join(self.root, "run.json")
+
+    @property
+    def lease(self) -> str:
+        """Who writes to the run now."""
+        return join(self.root, "lease.json")
 
     @property
     def labels_csv(self) -> str:

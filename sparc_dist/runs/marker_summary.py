@@ -29,6 +29,7 @@ class MarkerSummary:
     missing: array[int] = field(default_factory=lambda: array("q"))
     errors: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    passing: int = 0
     retries: int = 0
     scorings: set[Provenance] = field(default_factory=set)
     input: dict[str, Any] | None = None
@@ -58,6 +59,7 @@ class MarkerSummary:
         """Adds the counts of a marker, and what it was scored with."""
         self.errors += marker.errors
         self.reasons.update(marker.reasons)
+        self.passing += marker.passing
         self.retries += marker.retries
         self.scorings.add(marker.scoring)
         self.input = self.input or marker.input

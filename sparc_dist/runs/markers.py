@@ -28,11 +28,11 @@ class Provenance:
 class Marker:
     """A scored shard.
 
-    reasons: the number of errors of each kind. sha256: of its files "scores" and "errors".
-    retries: the number of repeated requests to the store. seconds: per step. input: the images
-    that the model takes. precision: only of the first shard, how far scores in less than float32
-    differ from float32. debiased: mean and deviations of the debiased singleton scores, where
-    a labeler was applied.
+    reasons: the number of errors of each kind. sha256: of its files "scores" and "errors". passing:
+    the number of errors that may pass. retries: the number of repeated requests to the store.
+    seconds: per step. input: the images that the model takes. precision: only of the first shard,
+    how far scores in less than float32 differ from float32. debiased: mean and deviations of the
+    debiased singleton scores, where a labeler was applied.
     """
 
     shard: int
@@ -41,6 +41,7 @@ class Marker:
     reasons: dict[str, int]
     sha256: dict[str, str]
     scoring: Provenance
+    passing: int = 0
     retries: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     input: dict[str, Any] | None = None

@@ -32,8 +32,8 @@ LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 FORMAT = 2
 
 Record = dict[str, Any]
-#: Returns what became of a data set's images since a time, in words.
-Compare = Callable[[DatasetConfig, DatasetLayout, str], str | None]
+#: Returns what became of a data set's images since the run, in words.
+Compare = Callable[[DatasetConfig, DatasetLayout], str | None]
 
 
 def claim(
@@ -48,8 +48,6 @@ def claim(
     compare: says what changed in a table of images. grows: whether such a table may have changed.
     """
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
-    # First: what is refused before it may be there, and what is missing would be replaced.
-    storage.check_access(layout.root)
     record = _read_undamaged(layout) if not overwrite else None
     if overwrite:
         discard(layout, _read(layout) or identity)
@@ -110,11 +108,11 @@ def _compared(
     different: list[str], layout: RunLayout, config: Config, compare: Compare
 ) -> list[str]:
     """Returns the differences with the images that a changed table has now."""
-    started, told = read_record(layout)["started"], list(different)
+    told = list(different)
     for dataset in config.datasets:
         changed = f"{dataset.images}: changed since the run"
         if changed in told:
-            images = compare(dataset, layout.dataset(dataset.name), started)
+            images = compare(dataset, layout.dataset(dataset.name))
             told[told.index(changed)] = f"images: {images}" if images else changed
     return told
 
@@ -217,7 +215,8 @@ def names_of_run(folder: str, names: Sequence[str]) -> set[str]:
     record = _read(layout) if "run.json" in names or len(names) >= storage.PAGE else None
     if record is None:
         return set()
-    own = [layout.run, layout.labels_csv, layout.report, storage.parent(layout.experiments_index)]
+    own = [layout.run, layout.lease, layout.labels_csv, layout.report]
+    own.append(storage.parent(layout.experiments_index))
     own += [layout.dataset(dataset["name"]).root for dataset in record["config"]["datasets"]]
     return {*names} & {url.rpartition("/")[2] for url in own}
 

@@ -1,4 +1,4 @@
-"""Removal: takes images out of the stored results of a shard."""
+"""Removal: takes images out of the stored results of a shard, or shards out of those of a unit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparc_dist import storage
-from sparc_dist.runs.layout import UnitLayout
+from sparc_dist.runs.layout import SEGMENT, UnitLayout
 from sparc_dist.runs.marker_tables import forget
 from sparc_dist.runs.markers import Marker
+from sparc_dist.runs.outcome import reopen
 from sparc_dist.runs.shards import error_kind
 
 
@@ -23,20 +24,33 @@ def drop_images(unit: UnitLayout, shard: int, ids: Sequence[str]) -> None:
         return  # it is still to be scored
     forget(unit, shard)
     gone = pa.array(ids, pa.string())
-    hashes = dict(marker.sha256)
     tables: dict[str, pa.Table] = {}
+    written: dict[str, str] = {}
     for name in ("scores", "errors", "final", "labels", "wide_labels"):
         url: str = getattr(unit, name)(shard)
-        try:
-            table = storage.read_table(url)
-        except FileNotFoundError:
+        if storage.is_missing(url):
             continue  # not kept, or not yet computed
+        table = storage.read_table(url)
         tables[name] = table.filter(pc.invert(pc.is_in(table["image_id"], gone)))
-        sha256 = storage.write_table(url, tables[name])
-        if name in hashes:
-            hashes[name] = sha256
+        written[name] = storage.write_table(url, tables[name])
+    if "labels" in marker.sha256:  # which has the hashes of both tables
+        written["labels"] += f" {written['wide_labels']}"
+    hashes = {name: written.get(name, sha256) for name, sha256 in marker.sha256.items()}
     reasons = Counter(map(error_kind, tables["errors"]["error"].to_pylist()))
     images = len(tables["scores"] if "scores" in tables else tables["final"])
     # What is known of the drift is that of all its images, and goes with the first removed one.
     left = replace(marker, images=images, errors=len(tables["errors"]), reasons=dict(reasons))
-    replace(left, sha256=hashes, debiased=None).write(unit)
+    passing = sum(tables["errors"]["passing"].to_pylist())
+    replace(left, passing=passing, sha256=hashes, debiased=None).write(unit)
+
+
+def drop_shards(unit: UnitLayout, shards: Sequence[int], why: str) -> None:
+    """Makes shards unscored, and before that the unit unfinished, so that they are scored again.
+
+    Nothing is deleted: a run needs no right to do so.
+    """
+    reopen(unit, why)
+    for shard in {shard // SEGMENT: shard for shard in shards}.values():
+        forget(unit, shard)
+    for shard in shards:
+        storage.write_json(unit.marker(shard), {"dropped": why})  # which is no marker

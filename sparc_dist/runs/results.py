@@ -21,6 +21,8 @@ Phase = Literal["all", "score", "reduce"]
 #: How a run follows its images. ``label``: its labeler labels new ones; ``refit``: all are fitted
 #: again; both without removed ones. ``extend``: new ones are added, and all are fitted again.
 Growing = Literal["label", "refit", "extend"]
+#: Which images that could not be read are tried again at a start.
+Retry = Literal["all", "passing", "none"]
 #: For each data set, the backbones whose units are not finished.
 Pending = dict[str, list[BackboneConfig]]
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,15 @@ from sparc_dist.runs.storing import (
     similarities,
 )
 
-ERRORS = pa.schema([("image_id", pa.string()), ("uri", pa.string()), ("error", pa.string())])
+#: passing: whether the image may be readable later.
+ERRORS = pa.schema(
+    [
+        ("image_id", pa.string()),
+        ("uri", pa.string()),
+        ("error", pa.string()),
+        ("passing", pa.bool_()),
+    ]
+)
 
 
 def error_kind(reason: str) -> str:
@@ -70,7 +79,7 @@ def write_shard(
     unit: UnitLayout,
     shard: int,
     table: pa.Table | None,
-    errors: Sequence[dict[str, str]],
+    errors: Sequence[dict[str, Any]],
     by: Provenance,
 ) -> Marker:
     """Writes a shard's scores and errors; returns its marker, which is still to be written.
@@ -83,7 +92,9 @@ def write_shard(
     if table is not None:
         hashes["scores"] = storage.write_table(unit.scores(shard), table)
     reasons = dict(Counter(error_kind(error["error"]) for error in errors))
-    return Marker(shard, 0 if table is None else len(table), len(errors), reasons, hashes, by)
+    passing = sum(error["passing"] for error in errors)
+    images = 0 if table is None else len(table)
+    return Marker(shard, images, len(errors), reasons, hashes, by, passing)
 
 
 def final_table(ids: pa.ChunkedArray, final: FinalScores, names: ClassNames) -> pa.Table:

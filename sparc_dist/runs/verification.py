@@ -15,9 +15,9 @@ from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
 from sparc_dist.runs.image_list import image_shards, images_sha256
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout
-from sparc_dist.runs.marker_tables import forget
 from sparc_dist.runs.markers import Marker
-from sparc_dist.runs.outcome import read_metrics, reopen
+from sparc_dist.runs.outcome import read_metrics
+from sparc_dist.runs.removal import drop_shards
 
 #: What a file comes from: from outside, from images, from scores, or from results.
 Origin = Literal["given", "images", "scores", "results"]
@@ -43,14 +43,26 @@ class Part:
     sha256: str | None = None
     shard: int | None = None
 
-    def fault(self) -> Fault | None:
-        """Returns what is wrong with it; None if nothing is."""
+    def look(self) -> Fault | bool:
+        """Returns what is wrong with it; if nothing is, whether it exists."""
         content = storage.read_if_exists(self.url)
         if content is None:
-            return Fault(self, "missing") if self.needed else None
-        found = storage.seal_of(content)
+            return Fault(self, "missing") if self.needed else False
+        found = self.seal(content)
         whole = found is not None and self.sha256 in (None, found)
-        return None if whole else Fault(self, "damaged")
+        return whole or Fault(self, "damaged")
+
+    def seal(self, content: bytes) -> str | None:
+        """Returns the hash that a content has in its seal, if it is whole."""
+        return storage.seal_of(content)
+
+
+class Page(Part):
+    """A page or table of the report, which has no seal."""
+
+    def seal(self, content: bytes) -> str | None:
+        """Returns the hash of a content."""
+        return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -75,8 +87,9 @@ class Checked:
     @classmethod
     def of(cls, parts: Iterable[Part]) -> Checked:
         """Looks at files; holds one at a time."""
-        found = [part.fault() for part in parts]
-        return cls(len(found), tuple(fault for fault in found if fault is not None))
+        found = [part.look() for part in parts]
+        faults = tuple(fault for fault in found if isinstance(fault, Fault))
+        return cls(len(found) - found.count(False), faults)
 
     def __add__(self, other: Checked) -> Checked:
         return Checked(self.files + other.files, self.faults + other.faults)
@@ -86,20 +99,13 @@ def check_run(layout: RunLayout) -> Checked:
     """Looks at run.json and the report."""
     own = Checked.of([Part(layout.run, "given"), Part(layout.report_marker, "results", False)])
     files = (storage.read_json_if_exists(layout.report_marker) or {}).get("files", {})
-    parts = [Part(storage.join(layout.report, name), "results") for name in files]
-    found = [
-        part.fault() if not sha256 else _page_fault(part, sha256)
-        for part, sha256 in zip(parts, files.values(), strict=True)
-    ]
-    return own + Checked(len(files), tuple(fault for fault in found if fault is not None))
-
-
-def _page_fault(part: Part, sha256: str) -> Fault | None:
-    """Returns what is wrong with a page or table of the report, which has no seal."""
-    content = storage.read_if_exists(part.url)
-    if content is None:
-        return Fault(part, "missing")
-    return None if hashlib.sha256(content).hexdigest() == sha256 else Fault(part, "damaged")
+    pages = (
+        (Page if sha256 else Part)(
+            storage.join(layout.report, name), "results", True, sha256 or None
+        )
+        for name, sha256 in files.items()
+    )
+    return own + Checked.of(pages)
 
 
 def check_dataset(data: DatasetLayout) -> Checked:
@@ -174,9 +180,6 @@ def mark(layout: RunLayout, unit: UnitLayout | None, faults: Sequence[Fault]) ->
         if stored is not None and faults:
             storage.write_json(layout.report_marker, {"files": stored["files"]})
         return
-    if faults:
-        reopen(unit, "damaged files")
-    for shard in {fault.part.shard for fault in faults if fault.part.origin == "images"}:
-        assert shard is not None
-        forget(unit, shard)
-        storage.write_json(unit.marker(shard), {"damaged": True})  # which is no marker
+    from_images = (fault.part for fault in faults if fault.part.origin == "images")
+    shards = {part.shard for part in from_images if part.shard is not None}
+    drop_shards(unit, sorted(shards), "files are damaged")

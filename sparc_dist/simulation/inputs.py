@@ -191,7 +191,8 @@ def _images(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:
         # The two slashes make it a URL, which does not depend on where the run is stored.
         uris = [f"{SIMULATED}://{image_id}" for image_id in ids]
         labels = model.draw(len(numbers), stream(settings.seed, LABELS, block))
-        yield pa.table([pa.array(ids), pa.array(uris), _lists(labels)], schema=SCHEMA)
+        versions = pa.nulls(len(ids), pa.string())
+        yield pa.table([pa.array(ids), pa.array(uris), _lists(labels), versions], schema=SCHEMA)
 
 
 def _training(model: LabelModel, settings: Settings) -> Iterator[pa.Table]:

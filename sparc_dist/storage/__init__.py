@@ -4,6 +4,14 @@ Belongs here: URLs, file systems with their retries, files that appear whole or 
 Does not: what a run's files mean (``runs``). Uses: ``errors``.
 """
 
+from sparc_dist.storage.conditional import (
+    Versioned,
+    create,
+    delete_if,
+    is_strict,
+    read_versioned,
+    replace_if,
+)
 from sparc_dist.storage.files import (
     atomic_file,
     check_access,
@@ -32,7 +40,7 @@ from sparc_dist.storage.filesystems import (
     retries,
     with_retries,
 )
-from sparc_dist.storage.listing import PAGE, files_below
+from sparc_dist.storage.listing import PAGE, File, files_below, local_version
 from sparc_dist.storage.seals import BLANK_SEAL, Damaged, seal, seal_archive, seal_jpeg, seal_of
 from sparc_dist.storage.tables import (
     decoded,
@@ -43,6 +51,7 @@ from sparc_dist.storage.tables import (
     sealed_writer,
     write_table,
 )
+from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import (
     absolute,
     byte_range,
@@ -60,23 +69,29 @@ __all__ = [
     "PAGE",
     "BadUrl",
     "Damaged",
+    "File",
     "NoBucket",
     "Refused",
     "StorageError",
+    "Versioned",
     "absolute",
     "atomic_file",
     "byte_range",
     "check_access",
+    "create",
     "decoded",
     "delete",
+    "delete_if",
     "exists",
     "files_below",
     "is_chain",
     "is_folder",
     "is_missing",
     "is_remote",
+    "is_strict",
     "is_web",
     "join",
+    "local_version",
     "matches",
     "open_file",
     "parent",
@@ -87,6 +102,8 @@ __all__ = [
     "read_lines",
     "read_row_group",
     "read_table",
+    "read_versioned",
+    "replace_if",
     "resolve",
     "retries",
     "row_group_sizes",
@@ -97,6 +114,7 @@ __all__ = [
     "seal_of",
     "sealed_writer",
     "sha256",
+    "temporary_folder",
     "with_retries",
     "without_secrets",
     "write_bytes",

@@ -13,7 +13,6 @@ import io
 import mimetypes
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,7 +23,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
+from sparc_dist.storage.listing import File, entity_tag, local_version
 from sparc_dist.storage.seals import from_json, to_json
+from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
 
 READ_AHEAD = 2**20
@@ -42,12 +43,13 @@ def exists(url: str) -> bool:
     return with_retries(file, "reading", lambda fs, path: bool(fs.exists(path)))
 
 
-def matches(pattern: str) -> list[str]:
-    """Returns the URLs of the files that a pattern with * ? [] matches, by name."""
+def matches(pattern: str) -> list[File]:
+    """Returns the files that a pattern with * ? [] matches, by name."""
     _, path = resolve(pattern)
     found = with_retries(pattern, "listing", lambda fs, path: fs.glob(path, detail=True))
     protocol = pattern.removesuffix(path)
-    return [protocol + name for name, entry in sorted(found.items()) if entry["type"] == "file"]
+    files = [(protocol + name, e) for name, e in sorted(found.items()) if e["type"] == "file"]
+    return [File(url, entity_tag(entry) or local_version(url)) for url, entry in files]
 
 
 def read_bytes(url: str) -> bytes:
@@ -109,7 +111,7 @@ def _read_again(url: str) -> bytes | None:
     folder = parent(url)
     if any(folder == known or folder.startswith(f"{known}/") for known in _readable):
         return None
-    check_access(folder)
+    _probe(folder)
     try:
         return read_bytes(url)  # the right to read may have come in the meantime
     except PermissionError:
@@ -198,8 +200,8 @@ def atomic_file(url: str) -> Iterator[Path]:
 
     For content that is too large to be held in memory.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        filled = Path(folder) / "content"
+    with temporary_folder() as folder:
+        filled = folder / "content"
         yield filled
 
         def put(fs: Any, path: str) -> None:
@@ -248,11 +250,16 @@ def check_access(root: str) -> None:
 
     What this process knew about refusals is forgotten: rights may have changed since.
     """
-    probe = join(root, ".access-check")  # hidden from tools that read a folder as one table
+    _hiding.clear()
+    _readable.clear()
+    _probe(root)
+
+
+def _probe(folder: str) -> None:
+    probe = join(folder, ".access-check")  # hidden from tools that read a folder as one table
     write_bytes(probe, b"This run may write here.\n")
     read_bytes(probe)
-    _hiding.clear()
-    _readable.add(root.rstrip("/"))
+    _readable.add(folder.rstrip("/"))
     with suppress(OSError):  # the right to delete is not needed
         delete(probe)
 

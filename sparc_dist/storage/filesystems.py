@@ -57,6 +57,7 @@ _TRANSIENT = {
     "IncompleteBody",
     "BadDigest",
     "XAmzContentSHA256Mismatch",
+    "ConditionalRequestConflict",
 }
 _RIGHTS = {
     "reading": "s3:GetObject",
@@ -194,7 +195,7 @@ def with_retries(url: str, action: str, work: Callable[[Any, str], T]) -> T:
         except Exception as error:
             if not _is_transient(error):
                 raise _as_user_error(url, action, _with_reason(error, fs, path)) from None
-            reason = _code(error) or type(error).__name__
+            reason = error_code(error) or type(error).__name__
         if attempt + 1 < attempts:
             _retry_counter.add()
             # Random, so that not all workers overload the store again at the same moment.
@@ -218,7 +219,7 @@ def _is_transient(error: BaseException) -> bool:
     answer = error if isinstance(error, boto.ClientError) else error.__cause__
     if isinstance(answer, boto.ClientError):
         status = answer.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return bool(status >= 500 or status == 429) or _code(error) in _TRANSIENT
+        return bool(status >= 500 or status == 429) or error_code(error) in _TRANSIENT
     if isinstance(error, aiohttp.ClientResponseError):
         return bool(error.status >= 500 or error.status == 429)
     network_errors = (
@@ -236,7 +237,7 @@ def _is_transient(error: BaseException) -> bool:
 
 def _with_reason(error: Exception, fs: Any, path: str) -> Exception:
     """Returns a refusal with its reason, which S3 omits when asked for the size of a file."""
-    if _code(error) not in ("400", "403"):
+    if error_code(error) not in ("400", "403"):
         return error
     try:
         fs.cat_file(path, start=0, end=1)
@@ -250,7 +251,7 @@ def _as_user_error(url: str, action: str, error: Exception) -> Exception:
     import aiohttp
     from botocore import exceptions as boto
 
-    code, bucket, file = _code(error), _bucket(url), without_secrets(url)
+    code, bucket, file = error_code(error), _bucket(url), without_secrets(url)
     if code in _CREDENTIALS:
         return StorageError(
             f"{bucket} does not accept the credentials ({code}); check AWS_ACCESS_KEY_ID and "
@@ -281,7 +282,7 @@ def _as_user_error(url: str, action: str, error: Exception) -> Exception:
     return error
 
 
-def _code(error: BaseException) -> str | None:
+def error_code(error: BaseException) -> str | None:
     """Returns the error code of the store, if there is one."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     return str(response["Error"].get("Code")) if isinstance(response, dict) else None

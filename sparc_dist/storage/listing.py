@@ -9,14 +9,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import with_retries
-from sparc_dist.storage.urls import is_chain, join
+from sparc_dist.storage.urls import is_chain, is_remote, join, split_byte_range
 
 #: The names of a page of an object store. A folder with fewer is one page.
 PAGE = 1000
@@ -27,19 +27,46 @@ AHEAD = 16
 Choice = Callable[[str, list[str]], Iterable[str]]
 
 
+class File(NamedTuple):
+    """A file of a listing. version: differs after its content has changed; None if unknown."""
+
+    url: str
+    version: str | None
+
+
 @dataclass(frozen=True)
 class Page:
     """Some names of a folder in their order, those of folders with a slash at their end.
 
-    token: what the store wants to hear for the next page; None after the last one.
+    token: what the store wants to hear for the next page; None after the last one. versions: of the
+    files of a store that supplies them.
     """
 
     names: list[str]
     token: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
 
 
-def files_below(url: str, choose: Choice | None = None, after: str = "") -> Iterator[str]:
-    """Yields the URLs of the files below a folder, in the order of their paths.
+def local_version(url: str) -> str | None:
+    """Returns size and time of a local file, or of that of a byte range; None if there is none."""
+    if is_remote(url):
+        return None
+    part = split_byte_range(url)
+    try:
+        found = os.stat(part[0] if part else url)
+    except (OSError, ValueError):  # missing, or no name of a file
+        return None
+    return f"{found.st_size}-{found.st_mtime_ns}"
+
+
+def entity_tag(entry: dict[str, Any]) -> str | None:
+    """Returns the ETag in an entry of a store's listing."""
+    found = entry.get("ETag") or entry.get("etag")
+    return str(found).strip('"') if found else None
+
+
+def files_below(url: str, choose: Choice | None = None, after: str = "") -> Iterator[File]:
+    """Yields the files below a folder, in the order of their paths.
 
     choose: which files and folders to visit; by default all. after: a path below the folder; only
     files behind it are listed.
@@ -61,14 +88,14 @@ class _Walk:
     pool: ThreadPoolExecutor
     choose: Choice | None
 
-    def below(self, url: str, page: Page | None, after: str) -> Iterator[str]:
+    def below(self, url: str, page: Page | None, after: str) -> Iterator[File]:
         """Yields the files behind ``after``, a path below the folder. page: its first one."""
         while page is not None:
             for name, future in self._fetched(url, self._chosen(url, page.names, after), after):
                 # Keeps the user's spelling of the URL: a file system may have other names.
                 below = join(url, name)
                 if future is None:
-                    yield below
+                    yield File(below, page.versions.get(name) or local_version(below))
                 else:
                     yield from self.below(below.rstrip("/"), future.result(), _rest(after, name))
             page = _page(url, after, page.token) if page.token else None
@@ -111,7 +138,7 @@ def _page(url: str, after: str, token: str | None = None) -> Page:
             return Page(_local_names(path))
         if hasattr(fs, "call_s3"):
             return _s3_page(fs, path, after, token)
-        return Page(_names(fs, path))
+        return _other_page(fs, path)
 
     return with_retries(url, "listing", fetch)
 
@@ -141,15 +168,22 @@ def _s3_page(fs: Any, path: str, after: str, token: str | None) -> Page:
     if after and not token:
         begin = {"StartAfter": key + after.partition("/")[0]}
     found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, Delimiter="/", **begin)
-    keys = [entry["Key"] for entry in found.get("Contents", ())]
-    keys += [entry["Prefix"] for entry in found.get("CommonPrefixes", ())]
+    entries = {entry["Key"].removeprefix(key): entry for entry in found.get("Contents", ())}
+    folders = [entry["Prefix"].removeprefix(key) for entry in found.get("CommonPrefixes", ())]
     # S3 also lists the folder itself, if something has created it, and folders without a name.
-    names = sorted(name for each in keys if (name := each.removeprefix(key)).rstrip("/"))
-    return Page(names, found.get("NextContinuationToken"))
+    names = sorted(name for name in (*entries, *folders) if name.rstrip("/"))
+    return Page(names, found.get("NextContinuationToken"), _versions(entries))
 
 
-def _names(fs: Any, path: str) -> list[str]:
+def _other_page(fs: Any, path: str) -> Page:
     start = len(path.rstrip("/")) + 1
-    entries = fs.ls(path, detail=True)
-    named = [(entry["name"].rstrip("/")[start:], entry["type"]) for entry in entries]
-    return sorted(f"{name}/" if kind == "directory" else name for name, kind in named if name)
+    entries: dict[str, dict[str, Any]] = {}
+    for entry in fs.ls(path, detail=True):
+        if name := entry["name"].rstrip("/")[start:]:
+            entries[f"{name}/" if entry["type"] == "directory" else name] = entry
+    return Page(sorted(entries), versions=_versions(entries))
+
+
+def _versions(entries: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Returns the versions of the files that have one."""
+    return {name: tag for name, entry in entries.items() if (tag := entity_tag(entry))}

@@ -220,6 +220,7 @@ def test_what_is_stopped_can_be_resumed(
     assert running.returncode == code, said
     assert said.endswith("sparc-dist: stopped; run the same command again to resume.\n")
     assert "Traceback" not in said
+    assert not (tmp_path / "run" / "lease.json").exists()
     markers = list(first.parent.glob("*.json"))
     assert 0 < len(markers) < 30
     kept = {marker: marker.stat().st_mtime_ns for marker in markers}

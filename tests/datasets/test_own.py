@@ -25,7 +25,7 @@ def dataset(images: Path | str, **changes: object) -> DatasetConfig:
 
 
 def rows(config: DatasetConfig) -> list[dict[str, object]]:
-    tables = list(open_source(config, CLASSES).images())
+    tables = (table.drop_columns("version") for table in open_source(config, CLASSES).images())
     return [row for table in tables for row in table.to_pylist()]
 
 
@@ -175,6 +175,13 @@ def test_files_that_are_not_a_manifest(tmp_path: Path) -> None:
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(b"PAR1 no more")
     with pytest.raises(UserError, match="cannot be read as a table"):
+        rows(dataset(broken))
+    pq.write_table(pa.table({"uri": [f"{i}.jpg" for i in range(99)]}), broken, compression="zstd")
+    content = bytearray(broken.read_bytes())
+    start = content.index(b"\x28\xb5\x2f\xfd")  # a zstd frame
+    content[start + 8 : start + 40] = bytes(32)
+    broken.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{broken} cannot be read .*; correct it, or write it"):
         rows(dataset(broken))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from sparc_dist.datasets.images import stored_shards
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout, image_list, layout
 from sparc_dist.runs.image_list import images_sha256, read_images, shard_sizes
+from tests.support.limits import largest_file
 
 IDS = [f"{number:02d}.jpg" for number in range(23)]
 
@@ -86,6 +86,14 @@ def test_ids_of_equal_hash_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) ->
             seen.check([["ab", "cd", "cd"]])
 
 
+def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "HELD", 4)
+    ids = [str(number) for number in range(9999)]
+    full = pytest.raises(UserError, match="free some, or set TMPDIR")
+    with full, largest_file(80), SeenIds() as seen:
+        seen.add(ids)
+
+
 def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -99,8 +107,7 @@ def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path) -> None:
     for name in IDS[17:]:
         (photos / name).write_bytes(b"a photo")
     (photos / IDS[8]).unlink()
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    changes = grow(pets, data, [], Growth(2, drops=True, applies=False, since=since))
+    changes = grow(pets, data, [], Growth(2, drops=True, applies=False))
     assert (changes.new, changes.removed) == (6, 1)
     assert ids_of(data) == [*IDS[:8], *IDS[9:]]
     assert shard_sizes(data) == [2, 2, 2, 2, 1, 2, 2, 2, 1, 2, 2, 2]

@@ -14,10 +14,13 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.config import load_config
+from sparc_dist.core import Knowledge
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import EMBEDDED, unit_sizes
 from sparc_dist.runs import EmbeddedRun, RunLayout
+from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.refit import Rule, refit
 from tests.support.command import contents, sparc_dist
 from tests.support.photo_runs import IMAGES, SHARD, draw_photos, failure, go, table, write
 from tests.support.sealed import edit_json, write_list
@@ -96,6 +99,27 @@ def test_scores_are_those_of_a_run_from_images(
     )
     record = json.loads((tmp_path / "stored" / "run.json").read_text())
     assert record["embeddings_from"] == str(source / "old")
+
+
+def test_answers_about_classes_of_the_same_name_are_taken_over(source: Path, copy: Path) -> None:
+    rule = Rule(Knowledge({0: 0.3, 2: 0.1}), {"3": {0: True, 2: False}, "4": {1: True}}, top=1)
+    refit(open_unit(str(copy / "old")), rule)
+    outcome = go(source, copy / "new", {"classes": ["pizza", "dog", "cat"]}, copy / "old")
+    assert not outcome.failures
+    *_, note = outcome.metrics["photos", "tiny"]["notes"]
+    assert note == (
+        f"Applied again from {copy}/old/photos/tiny: 2 answers, 1 given prevalence. Left out, "
+        "because the classes have changed: 1 answer, 1 given prevalence, --top 1."
+    )
+    unit = copy / "new" / "photos" / "tiny"
+    rules = json.loads((unit / "decisions.json").read_text())["duo"]["classes"]
+    assert [rules[name]["status"] for name in ("dog", "cat")] == ["labelled", "labelled"]
+    # From now on it is its own.
+    shutil.rmtree(copy / "old")
+    (unit / "metrics.json").unlink()
+    outcome = go(source, copy / "new", {"classes": ["pizza", "dog", "cat"]})
+    *_, note = outcome.metrics["photos", "tiny"]["notes"]
+    assert note == "Applied again: 2 answers, 1 given prevalence."
 
 
 @pytest.mark.usefixtures("_no_photos")

@@ -221,7 +221,9 @@ def lose(unit: UnitLayout, shard: int, gone: list[str]) -> None:
     """Makes images of a scored shard unreadable, as if its backbone had met them so."""
     table = pq.read_table(unit.scores(shard))
     left = table.filter(pc.invert(pc.is_in(table["image_id"], pa.array(gone))))
-    errors = [{"image_id": name, "uri": "x", "error": "broken JPEG"} for name in gone]
+    errors = [
+        {"image_id": name, "uri": "x", "error": "broken JPEG", "passing": False} for name in gone
+    ]
     marker = Marker.read(unit, shard)
     assert marker is not None
     write_shard(unit, shard, left, errors, marker.scoring).write(unit)
@@ -238,6 +240,15 @@ def test_it_can_be_switched_off_and_on(made: Path, copy: Path) -> None:
     assert reduced(copy, average_backbones=False).nothing_to_do
     assert not reduced(copy).nothing_to_do
     assert contents(copy) == contents(made)
+
+
+def test_what_it_was_told_is_applied_again(made: Path, copy: Path) -> None:
+    refit(open_unit(str(copy), backbone="ensemble"), Rule(top=2))
+    decided = contents(copy)
+    assert not reduced(copy, average_backbones=False).failures
+    assert not reduced(copy).failures
+    assert metrics_of(copy)["notes"][1:] == ["Applied again: --top 2."]
+    assert contents(copy) == decided != contents(made)
 
 
 def test_damaged_scores_of_a_member_fail_the_ensemble_alone(

@@ -115,6 +115,45 @@ def test_workers_killed_at_work_are_replaced(original: Path, begun: Path) -> Non
     assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize(
+    ("name", "begins"), [("raylet", "tiny/done"), ("gcs_server", "dataset.json")]
+)
+def test_the_end_of_ray_itself_is_a_line_and_the_run_goes_on(
+    original: Path, begun: Path, name: str, begins: str
+) -> None:
+    """The kernel may choose any process when memory runs out."""
+    driver = subprocess.Popen(
+        [COMMAND, "run", begun / "config.yaml"],
+        env={**os.environ, "RAY_ADDRESS": ""},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert until((begun / "run" / "scenes" / begins).exists, SECONDS)
+    (process,) = children(driver.pid, name)
+    os.kill(process, signal.SIGKILL)
+    said = driver.communicate(timeout=SECONDS)[1]
+    assert driver.returncode == 2
+    reason = f"Ray's {name} was killed, most likely for lack of memory"
+    assert said.splitlines()[-1] == f"sparc-dist: {reason}; run the same command again to resume."
+    assert not go(begun).failures
+    assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
+
+
+def children(parent: int, name: str) -> list[int]:
+    """The children of a process with this program."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,comm=", "--ppid", str(parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = (line.split(maxsplit=1) for line in listed.stdout.splitlines())
+    return [int(pid) for pid, program in rows if program == name]
+
+
 NODES = """
 import sys, threading, time
 from pathlib import Path

@@ -41,10 +41,10 @@ def add(folder: Path, scenes: Path, numbers: range) -> None:
 
 
 def blind(folder: Path, names: set[str]) -> None:
-    """Makes photos unreadable, without a change of time: who reads them again is found out."""
+    """Makes photos unreadable, of the same size and time: who reads them again is found out."""
     for name in names:
         stat = (folder / name).stat()
-        (folder / name).write_bytes(b"not read again")
+        (folder / name).write_bytes(b"x" * stat.st_size)
         os.utime(folder / name, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
@@ -121,18 +121,22 @@ def test_a_refit_is_a_fresh_fit_but_for_rounding(
         np.testing.assert_allclose(ours[name], scores, atol=2e-4)
 
 
-def test_a_changed_photo_is_read_again(tmp_path: Path, photos: Path, scenes: Path) -> None:
+@pytest.mark.parametrize("seconds", [100, -100, 0])
+def test_a_changed_photo_is_read_again(tmp_path: Path, photos: Path, seconds: int) -> None:
+    """A newer one, an older one, and one of the same time and another size; and no others."""
     out = tmp_path / "out"
     assert label(photos, out) == 0
     first = rows(out)
     name, other = sorted(path.name for path in photos.iterdir())[5:7]
+    time = (photos / name).stat().st_mtime_ns + seconds * 10**9
     shutil.copyfile(photos / other, photos / name)
-    later = (photos / name).stat().st_mtime + 100
-    os.utime(photos / name, (later, later))
+    os.utime(photos / name, ns=(time, time))
+    blind(photos, {*first} - {name})
     assert label(photos, out) == 0
     second = rows(out)
     assert set(second) == set(first)
     assert second[name] != first[name]
+    assert all(second[each] == first[each] for each in {*first} - {name})
     for mine, others in zip(second[name], second[other], strict=True):
         assert mine.split(",")[1] == others.split(",")[1]
         assert float(mine.split(",")[4]) == pytest.approx(float(others.split(",")[4]), abs=1e-3)
@@ -217,6 +221,89 @@ def test_decide_asks_for_a_fit_over_all(
     assert "--refit" in capsys.readouterr().err
     table = pq.read_table(out / "images" / "model" / "final")
     assert matrix(table["duo"], 10).shape == (44, 10)
+
+
+def told(unit: Path) -> tuple[str, list[str]]:
+    """The status of the first class, and the notes of a unit."""
+    decisions = json.loads((unit / "decisions.json").read_text())
+    notes = json.loads((unit / "metrics.json").read_text())["notes"]
+    return decisions["duo"]["classes"]["cat"]["status"], notes
+
+
+def answer(path: Path, photos: Path) -> str:
+    """Writes answers about all photos of a folder."""
+    names = sorted(photo.name for photo in photos.iterdir())
+    rows = [f"{name},cat,{'yes' if i % 3 else 'no'}" for i, name in enumerate(names)]
+    path.write_text("\n".join(["image_id,class,answer", *rows, ""]))
+    return str(path)
+
+
+def test_answers_survive_new_and_removed_photos(
+    tmp_path: Path, photos: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, answers = tmp_path / "out", answer(tmp_path / "a.csv", photos)
+    unit = out / "images" / "model"
+    assert label(photos, out) == 0
+    assert main(["decide", str(out), "--answers", answers, "--prevalence", "dog=0.2"]) == 0
+    decided = (unit / "decisions.json").read_bytes()
+    for path in sorted(photos.iterdir())[:3]:
+        path.unlink()
+    add(photos, scenes, range(40, 60))
+
+    # The labeler labels the new photos; it holds the decisions.
+    assert label(photos, out) == 0
+    assert (unit / "decisions.json").read_bytes() == decided
+    assert told(unit)[0] == "labelled"
+
+    capsys.readouterr()
+    assert label(photos, out, "--refit") == 0
+    status, (note,) = told(unit)
+    assert (status, note) == (
+        "labelled",
+        "Applied again: 37 answers, 1 given prevalence. Left out: 3 answers about images that are "
+        "gone or unreadable.",
+    )
+    assert note in capsys.readouterr().out
+    assert note in (out / "report" / "tables.md").read_text()
+    # It is what `decide` makes of the same answers.
+    again = {name: (unit / name).read_bytes() for name in ("labels/00000.parquet", "gallery.npz")}
+    assert main(["decide", str(out), "--answers", answers, "--prevalence", "dog=0.2"]) == 0
+    assert again == {name: (unit / name).read_bytes() for name in again}
+    assert told(unit) == ("labelled", [])
+    # None of the photos with answers is left.
+    for path in sorted(photos.iterdir())[:37]:
+        path.unlink()
+    assert label(photos, out, "--refit") == 0
+    assert told(unit)[0] != "labelled"
+    assert "1 given prevalence. Left out: 40 answers" in told(unit)[1][-1]
+    # Starting over forgets.
+    assert label(photos, out, "--overwrite") == 0
+    assert not any("Applied again" in note for note in told(unit)[1])
+    assert not (unit / "knowledge.json").exists()
+
+
+def test_a_fit_that_is_interrupted_before_answers_are_applied_is_not_finished(
+    tmp_path: Path,
+    photos: Path,
+    scenes: Path,
+    write_config: WriteConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, unit = write_config({"images": str(photos)}), tmp_path / "run" / "scenes" / "tiny"
+    assert main(["run", path]) == 0
+    answers = answer(tmp_path / "a.csv", photos)
+    assert main(["decide", str(tmp_path / "run"), "--answers", answers]) == 0
+    add(photos, scenes, range(40, 50))
+
+    def interrupted(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sparc_dist.runs.refit.write_any_labeler", interrupted)
+        assert main(["run", path, "--extend"]) == 1
+    assert not (unit / "metrics.json").exists()
+    assert main(["run", path, "--extend"]) == 0
+    assert told(unit) == ("labelled", ["Applied again: 40 answers."])
 
 
 def test_extend_and_overwrite_contradict(write_config: WriteConfig) -> None:

@@ -166,7 +166,8 @@ def test_a_class_is_reviewed_by_keyboard_to_new_thresholds(page: Any, run: Path)
     assert page.locator("input[name=image]").get_attribute("value") == answered[-1]
     press(page, "U")
     page.get_by_text("1 unsure").wait_for()
-    with Path(unit.answers).open(newline="") as file:
+    (session,) = Path(unit.answers).iterdir()
+    with session.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["image_id"] for row in rows] == answered
     assert rows[-1]["answer"] == "unsure"

@@ -90,6 +90,14 @@ def test_a_damaged_one_is_refused(file: Path) -> None:
             read_labeler(str(file))
 
 
+def test_json_of_any_depth_is_refused(file: Path) -> None:
+    deep = b'{"__metadata__":' + b"[" * 10**5
+    file.write_bytes(len(deep).to_bytes(8, "little") + deep)
+    for read in (read_labeler, read_facts):
+        with pytest.raises(UserError, match=f"^{file} is damaged or is not a labeler; copy it"):
+            read(str(file))
+
+
 def test_a_missing_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no labeler at"):
         open_labeler(str(tmp_path / "labeler.safetensors"))

@@ -21,7 +21,7 @@ from sparc_dist.runs import UnitLayout
 from sparc_dist.runs.asking import spread
 from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.finished_unit import open_unit
-from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.refit import Rule, apply_again, refit
 from tests.support.cases import golden, golden_answer
 from tests.support.final_scores import close
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
@@ -89,14 +89,19 @@ def test_refits_equal_the_golden_decisions(
 @pytest.mark.parametrize("labelled", [True, False])
 def test_a_refit_without_knowledge_restores_every_byte(tmp_path: Path, labelled: bool) -> None:
     unit = write_unit(tmp_path, "duo", labelled)
+    refit(open_unit(str(tmp_path)), Rule())
+    assert not Path(unit.knowledge).exists()
     before = contents(unit)
     refit(open_unit(str(tmp_path)), Rule(Knowledge({3: 0.5}), threshold=0.5))
-    changed = {name for name, content in contents(unit).items() if content != before[name]}
+    changed = {name for name, content in contents(unit).items() if content != before.get(name)}
     folders = {Path(name).parts[0] for name in changed}
     own = {"decisions.json", "labeler.safetensors", "gallery.npz", "labels", "labels-wide"}
-    assert folders == own | {"metrics.json"}
+    assert folders == own | {"metrics.json", "knowledge.json"}
     refit(open_unit(str(tmp_path)), Rule())
-    assert contents(unit) == before
+    assert storage.read_json(unit.knowledge) == {}  # nothing is known any more
+    after = contents(unit)
+    after.pop("knowledge.json")
+    assert after == before
 
 
 def test_a_fixed_threshold_and_the_top_two(tmp_path: Path) -> None:
@@ -128,8 +133,85 @@ def test_partial_answers_and_images_without_scores(tmp_path: Path) -> None:
     statuses = done.decision.status
     assert [i for i, status in enumerate(statuses) if status == "labelled"] == [0, 2]
     assert storage.read_json(unit.decisions)["rule"] == {"answers": 4}
+    known = storage.read_json(unit.knowledge)
     with pytest.raises(UserError, match="none of its 1 images is in"):
         refit(open_unit(str(tmp_path)), Rule(answers={"other": {1: False}}))
+    assert storage.read_json(unit.knowledge) == known
+
+
+RULES = [
+    Rule(Knowledge({3: 0.5}, per_image=2.5), FIRST_50),
+    Rule(answers={IDS[3]: {0: True, 7: False}}, threshold=0.5),
+    Rule(top=2),
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_is_known_is_applied_again_to_a_new_fit(tmp_path: Path, rule: Rule) -> None:
+    unit = write_unit(tmp_path)
+    fresh = open_unit(str(tmp_path))
+    refit(fresh, rule)
+    decided = contents(unit)
+    del decided["metrics.json"]
+    known = Path(unit.knowledge).read_bytes()
+    refit(fresh, Rule())  # stands for a new fit
+    Path(unit.knowledge).write_bytes(known)
+    Path(unit.metrics).unlink()
+    metrics = apply_again(fresh)
+    assert contents(unit) == decided  # without metrics: the caller marks it as finished
+    assert metrics["notes"][0].startswith("Applied again: ")
+    # The note does not outlive what it is about.
+    storage.write_json(unit.metrics, metrics)
+    refit(open_unit(str(tmp_path)), Rule())
+    assert storage.read_json(unit.metrics)["notes"] == []
+
+
+def test_what_a_new_fit_cannot_use_is_left_out_and_counted(tmp_path: Path) -> None:
+    unit = write_unit(tmp_path)
+    fresh = open_unit(str(tmp_path))
+    label_free = contents(unit)
+    told = {
+        "classes": [*CLASSES, "unicorn"],
+        "prevalence": {"cat": 0.1, "unicorn": 0.2},
+        "top": 2,
+        "answers": {IDS[0]: {"cat": True, "unicorn": False}, "gone": {"dog": True, "cat": False}},
+    }
+    storage.write_json(unit.knowledge, told)
+    (note,) = apply_again(fresh)["notes"]
+    assert note == (
+        "Applied again: 1 answer, 1 given prevalence. Left out: 2 answers about images that are "
+        "gone or unreadable. Left out, because the classes have changed: 1 answer, 1 given "
+        "prevalence, --top 2."
+    )
+    assert storage.read_json(unit.knowledge) == told  # the images may come back
+    assert storage.read_json(unit.decisions)["rule"] == {"prevalence": {"cat": 0.1}, "answers": 1}
+
+    refit(fresh, Rule())
+    storage.write_json(unit.knowledge, {"classes": CLASSES, "answers": {"gone": {"dog": True}}})
+    metrics = apply_again(fresh)
+    assert metrics["notes"] == [
+        "Applied again: nothing that was told. Left out: 1 answer about images that are gone or "
+        "unreadable."
+    ]
+    after = contents(unit)
+    after.pop("knowledge.json")
+    assert after == label_free
+    Path(unit.knowledge).write_bytes(b"{")
+    with pytest.raises(UserError, match=r"knowledge\.json is damaged; restore it, or delete it"):
+        apply_again(fresh)
+
+
+@pytest.mark.parametrize("own", [None, {}, {"classes": CLASSES, "prevalence": {"cat": 0.3}}])
+def test_a_unit_that_was_told_nothing_takes_over_from_another(tmp_path: Path, own: Any) -> None:
+    other, unit = write_unit(tmp_path / "a"), write_unit(tmp_path / "b")
+    refit(open_unit(str(tmp_path / "a")), Rule(Knowledge({3: 0.5})))
+    if own is not None:
+        storage.write_json(unit.knowledge, own)
+    notes = apply_again(open_unit(str(tmp_path / "b")), other)["notes"]
+    origin = "" if own else f" from {other.root}"
+    assert notes == ([] if own == {} else [f"Applied again{origin}: 1 given prevalence."])
+    if own is None:  # it needs the other run no longer
+        assert storage.read_json(unit.knowledge) == storage.read_json(other.knowledge)
 
 
 def test_units_that_cannot_be_refitted_say_what_to_do(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_the_tables_have_all_shards_in_order(run: Run) -> None:
     assert list(labels) == ["image_id", "class", "probability", "present"]
     assert len(labels) == IMAGES * len(CLASSES)
     assert list(labels["class"][: len(CLASSES)]) == CLASSES
-    assert run.errors().column_names == ["image_id", "uri", "error"]
+    assert run.errors().column_names == ["image_id", "uri", "error", "passing"]
     assert run.final(columns=["duo"]).column_names == ["duo"]
 
 

@@ -1,6 +1,7 @@
 import hashlib
 import os
 from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from sparc_dist import storage
 from sparc_dist.errors import UserError
 from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.storage import StorageError
+from tests.support.limits import largest_file
 from tests.support.sealed import write_list
 
 
@@ -47,6 +49,17 @@ def test_a_large_file_is_stored_only_if_its_block_ends_without_an_error(tmp_path
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_a_full_temporary_folder_is_named_with_a_remedy(tmp_path: Path) -> None:
+    table = pa.table({"a": np.random.default_rng(0).normal(size=999)})
+    with (
+        pytest.raises(UserError, match=f"files in {gettempdir()}; free some, or set TMPDIR"),
+        largest_file(1000),
+        storage.atomic_file(str(tmp_path / "table")) as path,
+    ):
+        pq.write_table(table, path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_matrix_survives_parquet_bit_by_bit(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
     url = str(tmp_path / "m.parquet")
@@ -75,7 +88,7 @@ def test_json_keeps_every_bit_and_refuses_nan(tmp_path: Path) -> None:
 def test_files_below_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b/2.jpg", "b/10.jpg", "a.jpg", "c/d/e.jpg"):
         storage.write_bytes(str(tmp_path / name), b"x")
-    found = [os.path.relpath(path, tmp_path) for path in storage.files_below(str(tmp_path))]
+    found = [os.path.relpath(file.url, tmp_path) for file in storage.files_below(str(tmp_path))]
     assert found == ["a.jpg", "b/10.jpg", "b/2.jpg", "c/d/e.jpg"]
 
 
@@ -84,7 +97,7 @@ def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None
     storage.write_bytes(str(tmp_path / "photos" / "b.jpg"), b"x")
     (tmp_path / "photos" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "photos" / "loop").symlink_to(tmp_path)
-    found = list(storage.files_below(str(tmp_path / "photos")))
+    found = [file.url for file in storage.files_below(str(tmp_path / "photos"))]
     assert [os.path.relpath(path, tmp_path / "photos") for path in found] == [
         "b.jpg",
         "linked/a.jpg",
@@ -120,7 +133,7 @@ def test_relative_paths_are_below_their_base() -> None:
 
 def test_files_below_keep_the_spelling_of_the_url() -> None:
     storage.write_bytes("memory://photos/sub/a.jpg", b"x")
-    found = list(storage.files_below("memory://photos"))
+    found = [file.url for file in storage.files_below("memory://photos")]
     assert found == ["memory://photos/sub/a.jpg"]
     assert storage.read_bytes(found[0]) == b"x"
     with pytest.raises(UserError, match="chain of file systems"):

@@ -34,7 +34,8 @@ def test_files_come_in_the_order_of_paths_from_anywhere(
         storage.write_bytes(str(folder / path), b"x")
     for start in ("", after, *paths):
         found = [
-            os.path.relpath(url, folder) for url in listing.files_below(str(folder), None, start)
+            os.path.relpath(file.url, folder)
+            for file in listing.files_below(str(folder), None, start)
         ]
         assert found == [path for path in tree(paths) if path > start]
 
@@ -53,10 +54,10 @@ def many() -> list[str]:
 @pytest.mark.s3
 @pytest.mark.usefixtures("on_s3")
 def test_pages_of_a_bucket(many: list[str]) -> None:
-    assert list(storage.files_below("s3://runs/many")) == many
+    assert [file.url for file in storage.files_below("s3://runs/many")] == many
     for url in (many[3], many[1500], many[-3]):
         after = url.removeprefix("s3://runs/many/")
-        found = list(storage.files_below("s3://runs/many", after=after))
+        found = [file.url for file in storage.files_below("s3://runs/many", after=after)]
         assert found == [each for each in many if each > url]
     pages: list[int] = []
 
@@ -64,7 +65,7 @@ def test_pages_of_a_bucket(many: list[str]) -> None:
         pages.append(len(names))
         return [name for name in names if name != "0500"]
 
-    chosen = list(storage.files_below("s3://runs/many", choose))
+    chosen = [file.url for file in storage.files_below("s3://runs/many", choose)]
     assert chosen == [url for url in many if "/0500/" not in url]
     assert max(pages) == storage.PAGE  # no more names are held at a time
 
@@ -99,7 +100,7 @@ def test_a_look_at_a_folder_does_not_wait_for_all_of_it(
 
     monkeypatch.setattr(listing, "_page", page)
     files = storage.files_below(str(tmp_path))
-    assert next(files) == str(tmp_path / "000" / "1.jpg")
+    assert next(files).url == str(tmp_path / "000" / "1.jpg")
     assert len(fetched) < len(folders) / 2
 
 
@@ -107,5 +108,5 @@ def test_a_link_to_a_folder_with_a_shorter_name_is_no_loop(tmp_path: Path) -> No
     storage.write_bytes(str(tmp_path / "photos" / "a.jpg"), b"x")
     (tmp_path / "photos2").mkdir()
     (tmp_path / "photos2" / "linked").symlink_to(tmp_path / "photos")
-    found = list(storage.files_below(str(tmp_path / "photos2")))
+    found = [file.url for file in storage.files_below(str(tmp_path / "photos2"))]
     assert found == [str(tmp_path / "photos2/linked/a.jpg")]

@@ -20,7 +20,7 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 SECONDS_TO_START = 20
@@ -149,6 +149,17 @@ def prefix_only(bucket: str, prefix: str) -> Policy:
 #: drop: the connection is closed without an answer; reset: it is torn down.
 FAULTS = ("drop", "reset", "error_500", "slow_down", "stall", "truncate")
 
+#: The faults that are answers.
+ERRORS = {
+    "error_500": (500, "InternalError"),
+    "slow_down": (503, "SlowDown"),
+    "403": (403, "AccessDenied"),
+    "404": (404, "NoSuchKey"),
+    "409": (409, "ConditionalRequestConflict"),
+    "412": (412, "PreconditionFailed"),
+    "429": (429, "TooManyRequests"),
+}
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -276,6 +287,9 @@ class FaultProxy(ThreadingHTTPServer):
             self.errors.append(problem)
 
 
+Proxy = TypeVar("Proxy", bound=FaultProxy)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -320,10 +334,8 @@ class _Handler(BaseHTTPRequestHandler):
     def fail(self, kind: str) -> None:
         """What the client sees of all faults but "truncate"."""
         self.proxy.hurt(kind)
-        if kind == "error_500":
-            self.send(error(500, "InternalError"))
-        elif kind == "slow_down":
-            self.send(error(503, "SlowDown"))
+        if kind in ERRORS:
+            self.send(error(*ERRORS[kind]))
         elif kind == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             os.close(self.connection.detach())
@@ -371,7 +383,14 @@ def fault_proxy(
     hide_missing: bool = False,
 ) -> Iterator[FaultProxy]:
     """A proxy before ``upstream``; ``hide_missing`` is AWS for a key that may not list buckets."""
-    with FaultProxy(upstream, faults, policy, hide_missing) as proxy:
+    with serving(FaultProxy(upstream, faults, policy, hide_missing)) as proxy:
+        yield proxy
+
+
+@contextmanager
+def serving(proxy: Proxy) -> Iterator[Proxy]:
+    """Serves in a thread until the end of the block."""
+    with proxy:
         thread = Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -57,7 +57,8 @@ def replace_images(root: Path, table: pa.Table) -> None:
 
 def write_error(root: Path, reason: str, limit: float | None) -> None:
     """Lets the image without scores be one that could not be read. limit: max_error_share."""
-    unit, error = unit_of(root), {"image_id": BROKEN, "uri": "/photos/broken.jpg", "error": reason}
+    unit, uri = unit_of(root), "/photos/broken.jpg"
+    error = {"image_id": BROKEN, "uri": uri, "error": reason, "passing": False}
     storage.write_table(unit.errors(17), pa.Table.from_pylist([error], schema=ERRORS))
     errors = {"images": 1, "share": 1 / (IMAGES + 1), "reasons": {reason: 1}}
     storage.write_json(unit.metrics, storage.read_json(unit.metrics) | {"errors": errors})

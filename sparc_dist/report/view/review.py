@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,7 @@ from sparc_dist import storage
 from sparc_dist.core import expected_f1
 from sparc_dist.core.debias import standardise
 from sparc_dist.report.view.unit_view import Standing, Tile, UnitView
-from sparc_dist.runs.answer_sheet import AnswerSheet
-from sparc_dist.runs.answers_file import Question
+from sparc_dist.runs.answers_file import Question, Row, Session
 from sparc_dist.runs.asking import spread
 
 #: A round asks about so many images; further rounds ask about others.
@@ -27,23 +27,32 @@ ANSWERS = ("yes", "no", "unsure")
 class Review:
     """A round of questions about a class. places: in its ranking; asked: the images there.
 
-    answers: yes, no or unsure by image id, of this round and of all others.
+    rows: those that count, by image id, of this round and of all others, the latest last. own: the
+    images with an answer of this session.
     """
 
     name: str
     number: int
     places: NDArray[np.int64]
     asked: Sequence[Tile]
-    answers: Mapping[str, str]
+    rows: Mapping[str, Row]
+    own: Sequence[str]
 
     @classmethod
-    def of(cls, view: UnitView, index: int, number: int) -> Review:
+    def of(cls, view: UnitView, index: int, number: int, session: Session) -> Review:
         """Returns a round as it stands: the same images every time, spread over the ranking."""
         view.unit.check_fitted()
         ranking, name = view.ranking(index), view.unit.classes[index]
         places = spread(ranking.score.astype(np.float64), QUESTIONS, np.random.default_rng(number))
-        sheet = AnswerSheet.read(view.unit.unit.answers)
-        return cls(name, number, places, view.tiles(ranking, places.tolist()), sheet.answers(name))
+        rows = {image_id: row for (image_id, about), row in session.read().items() if about == name}
+        mine = {(row.question.image_id, row.time) for row in session.rows.values() if row.answer}
+        own = [image_id for image_id, row in rows.items() if (image_id, row.time) in mine]
+        return cls(name, number, places, view.tiles(ranking, places.tolist()), rows, own)
+
+    @cached_property
+    def answers(self) -> dict[str, str]:
+        """yes, no or unsure by image id."""
+        return {image_id: row.answer for image_id, row in self.rows.items() if row.answer}
 
     @property
     def next(self) -> Tile | None:
@@ -57,9 +66,9 @@ class Review:
 
     @property
     def last(self) -> Tile | None:
-        """The image of this round that was answered last."""
+        """The image of this round that this session answered last."""
         asked = {tile.image_id: tile for tile in self.asked}
-        return next((asked[name] for name in reversed([*self.answers]) if name in asked), None)
+        return next((asked[name] for name in reversed(self.own) if name in asked), None)
 
     def counts(self) -> dict[str, int]:
         """Returns how many answers of each kind there are about the class."""

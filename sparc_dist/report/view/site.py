@@ -19,10 +19,10 @@ from sparc_dist.report.view.pages import page, part
 from sparc_dist.report.view.response import Refusal, Response, not_found, see
 from sparc_dist.report.view.review import ANSWERS, ROUNDS, Outcome, Review
 from sparc_dist.report.view.unit_view import MOST_FOUND, UnitView
-from sparc_dist.runs import RunLayout, UnitKey, error_limits, read_record
-from sparc_dist.runs.answer_sheet import AnswerSheet
-from sparc_dist.runs.answers_file import read_answers
+from sparc_dist.runs import RunLayout, UnitKey, error_limits, lease, read_record
+from sparc_dist.runs.answers_file import Session, read_answers
 from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.outcome import read_metrics
 from sparc_dist.runs.refit import Rule, refit
 from sparc_dist.runs.results import existing_units
 
@@ -49,6 +49,7 @@ class Site:
         self.place = storage.without_secrets(root)
         self.changing = Lock()
         self._views: dict[UnitKey, tuple[str, UnitView]] = {}
+        self._sessions: dict[UnitKey, Session] = {}
 
     def get(self, names: Sequence[str], query: Query) -> Response:
         """Answers a request for a page, a picture or a file."""
@@ -90,7 +91,8 @@ class Site:
                     if form.get("do") == "use":
                         self._use(view)
                     else:
-                        _answer(Review.of(view, place, number), view, form)
+                        session = self.session(view)
+                        _answer(Review.of(view, place, number, session), session, form)
                 return see(f"/review/{view.path}/{place}?round={number}")
         raise not_found("There is no such form.")
 
@@ -106,14 +108,18 @@ class Site:
         if known is not None and not fresh:
             return known[1]
         unit = self.layout.dataset(dataset).unit(backbone)
-        contents = [storage.read_if_exists(url) for url in (unit.metrics, unit.decisions)]
-        if known is not None and contents[0] is None:
+        if known is not None and read_metrics(unit) is None:
             return known[1]  # being decided again
+        contents = [storage.read_if_exists(url) for url in (unit.metrics, unit.decisions)]
         version = hashlib.sha256(b"\n".join(part or b"" for part in contents)).hexdigest()
         if known is None or known[0] != version:
             opened = UnitView(key, open_unit(self.root, *key))
             self._views[key] = known = (version, opened)
         return known[1]
+
+    def session(self, view: UnitView) -> Session:
+        """Returns the answers that this site writes about a unit."""
+        return self._sessions.setdefault(view.key, Session(view.unit.unit.answers))
 
     def _home(self) -> Response:
         views, problems = self._all()
@@ -198,7 +204,8 @@ class Site:
         return (pictures.original if kind == "original" else pictures.small)(images.uris[row])
 
     def _review(self, view: UnitView, index: int, number: int) -> Response:
-        review = Review.of(view, index, number)
+        session = self.session(view)
+        review, answers = Review.of(view, index, number, session), session.place()
         return page(
             "review",
             bar=self.report.bar(f"/review/{view.path}/{index}", view, index),
@@ -210,29 +217,31 @@ class Site:
             key=self.key,
             named=len(self.keys) > 1,
             root=self.place,
+            answers=answers,
+            alone=answers == session.url,
         )
 
     def _use(self, view: UnitView) -> None:
         """Fits the decisions with all answers of the unit, as `sparc-dist decide --answers`."""
-        unit = open_unit(self.root, *view.key)
-        refit(unit, Rule(answers=read_answers(unit.unit.answers, unit.classes)))
-        update_labels(self.root, unit)
+        with lease.writing(self.root):
+            unit = open_unit(self.root, *view.key, deciding=True)
+            refit(unit, Rule(answers=read_answers(self.session(view).place(), unit.classes)))
+            update_labels(self.root, unit)
 
 
-def _answer(review: Review, view: UnitView, form: Query) -> None:
-    """Writes an answer of a person, or takes back the last one."""
-    url = view.unit.unit.answers
-    sheet = AnswerSheet.read(url)
-    if form.get("do") == "undo":
-        if review.last is not None:
-            question = review.question(review.last.image_id)
-            assert question is not None
-            sheet.without(question).write(url)
-        return
-    question = review.question(form.get("image", ""))
-    if question is None or form.get("do") not in ANSWERS:
+def _answer(review: Review, session: Session, form: Query) -> None:
+    """Writes an answer of a person, or takes back the last one of this session."""
+    image_id, word = form.get("image", ""), form.get("do")
+    if word == "undo":
+        if review.last is None:
+            return
+        image_id, word = review.last.image_id, ""
+    elif word not in ANSWERS:
+        word = None
+    question = review.question(image_id)
+    if question is None or word is None:
         raise Refusal(400, "The form does not answer a question of this review; reload the page.")
-    sheet.with_answer(question, form["do"]).write(url)
+    session.write(question, word, review.rows.get(image_id))
 
 
 def _integer(text: str) -> int:
