@@ -140,6 +140,4 @@ def _reason(error: Exception) -> str:
     log.debug("another run cannot be read", exc_info=error)
     if isinstance(error, storage.StorageError):
         return "cannot be read: its store does not answer or refuses to"
-    if isinstance(error, storage.Damaged):
-        return "has damaged files; `sparc-dist verify` names them"
-    return "lacks files that are compared"
+    return "has missing or damaged files; `sparc-dist verify` names them"

@@ -175,9 +175,10 @@ class UnitShards:
         )
 
     def final(self, shard: int, sha256: str | None = None) -> tuple[list[str], FinalScores]:
-        """Returns a shard's image ids and final scores, compared with their hash if given."""
+        """Returns a shard's image ids and final scores, compared with their seal and hash."""
         content = storage.read_if_exists(self.unit.final(shard))
-        if content is None or (sha256 is not None and not has_hash(content, sha256)):
+        found = storage.seal_of(content)
+        if content is None or found is None or sha256 not in (None, found):
             raise UserError(
                 f"{self.unit.final(shard)} is missing or damaged; run the same command again to "
                 "compute it again."

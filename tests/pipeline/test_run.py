@@ -111,8 +111,9 @@ def test_a_run_leaves_what_the_design_says(
 
     final = pq.read_table(unit / "final")
     for table in (stored, final):
-        named = {key.decode(): json.loads(text) for key, text in table.schema.metadata.items()}
-        assert named == {"classes": [*bank.classes], "background": [*bank.background]}
+        for name in ("classes", "background"):
+            named = json.loads(table.schema.metadata[name.encode()])
+            assert named == [*getattr(bank, name)]
     assert final["image_id"].to_pylist() == stored["image_id"].to_pylist()
     expected = fit_fusions(lambda: [scores], bank.mentions, classes, Method()).final(scores)
     labels = np.array(

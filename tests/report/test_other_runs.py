@@ -22,7 +22,7 @@ from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
 from tests.support.golden_unit import CLASSES, IDS, SHARD, write_unit
 from tests.support.s3 import FaultProxy, S3Server
-from tests.support.sealed import edit_json, write_list
+from tests.support.sealed import edit_json, flip_bit, write_list
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -100,9 +100,9 @@ def test_only_shards_with_shown_images_are_read(
     ("damage", "told"),
     [
         ("metrics.json", "is not finished"),
-        ("final/00003.parquet", "lacks files that are compared"),
-        ("labeler.safetensors", "lacks files that are compared"),
-        ("../images.parquet", "lacks files that are compared"),
+        ("final/00003.parquet", "has missing or damaged files"),
+        ("labeler.safetensors", "has missing or damaged files"),
+        ("../images.parquet", "has missing or damaged files"),
     ],
 )
 def test_what_another_run_lacks_becomes_a_note(
@@ -115,7 +115,7 @@ def test_what_another_run_lacks_becomes_a_note(
 
 
 def test_damaged_files_become_a_note(before: Path, now: tuple[str, list[UnitExhibit]]) -> None:
-    (before / "voc" / "tiny" / "final" / "00003.parquet").write_bytes(b"PAR1")
+    flip_bit(before / "voc" / "tiny" / "final" / "00003.parquet")
     (note,) = other(before, now).notes()
     assert "damaged" in note
 

@@ -46,7 +46,7 @@ def all_scores(root: str) -> list[bytes]:
 
 
 def test_a_simulation_is_a_run_like_any_other(finished: Path) -> None:
-    metrics = json.loads((finished / UNIT / "metrics.json").read_text())
+    metrics = storage.read_json(str(finished / UNIT / "metrics.json"))
     assert metrics["images"] == metrics["labelled"] == 300
     assert metrics["device"] == "simulated"
     assert metrics["weights_sha256"] == SMALL.sha256

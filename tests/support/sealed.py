@@ -46,3 +46,10 @@ def write_list(path: Path | str, shards: Iterable[pa.Table]) -> None:
     with storage.sealed_writer(Path(path), first.schema) as writer:
         for shard in (first, *others):
             writer.write_table(shard)
+
+
+def flip_bit(path: Path | str) -> None:
+    """Changes one bit in the middle of a file."""
+    content = bytearray(Path(path).read_bytes())
+    content[len(content) // 2] ^= 1
+    Path(path).write_bytes(content)

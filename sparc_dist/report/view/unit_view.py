@@ -19,7 +19,7 @@ from sparc_dist.report.view.response import not_found
 from sparc_dist.runs import UnitKey
 from sparc_dist.runs.decisions_file import read_decisions
 from sparc_dist.runs.finished_unit import FinishedUnit
-from sparc_dist.runs.image_list import read_images
+from sparc_dist.runs.image_list import image_shards, read_images
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.refit import label_free
 
@@ -114,7 +114,7 @@ class UnitView:
     def find(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yields shard, row and id of the first images whose id contains a text."""
         left = MOST_FOUND
-        for shard, table in enumerate(storage.row_groups(self.unit.data.images, ["image_id"])):
+        for shard, table in enumerate(image_shards(self.unit.data, ["image_id"])):
             ids = table["image_id"].combine_chunks()
             hits = pc.indices_nonzero(pc.match_substring(ids, text, ignore_case=True))
             for row in hits.slice(0, left).to_pylist():
@@ -125,7 +125,7 @@ class UnitView:
 
     def place(self, image_id: str) -> tuple[int, int] | None:
         """Returns shard and row of the image with an id; None if there is none."""
-        for shard, table in enumerate(storage.row_groups(self.unit.data.images, ["image_id"])):
+        for shard, table in enumerate(image_shards(self.unit.data, ["image_id"])):
             row = pc.index(table["image_id"], image_id).as_py()
             if row >= 0:
                 return shard, row
@@ -153,7 +153,7 @@ class UnitView:
 
     def _read_images(self, shard: int) -> ShardImages:
         table = read_images(self.unit.data, shard, ["image_id", "uri"])
-        final = storage.read_row_group(self.unit.unit.final(shard), 0, ["image_id"])
+        final = storage.read_table(self.unit.unit.final(shard), ["image_id"])
         scored = pc.index_in(final["image_id"], value_set=pa.array(table["image_id"].to_pylist()))
         return ShardImages(
             table["image_id"].to_pylist(), table["uri"].to_pylist(), scored.to_pylist()
