@@ -171,6 +171,8 @@ def read_lines(url: str) -> list[str]:
         return read_bytes(url).decode("utf-8-sig").splitlines()
     except FileNotFoundError:
         raise UserError(f"There is no file {url}; check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{url} is a folder; name a text file.") from None
     except UnicodeDecodeError:
         raise UserError(f"{url} is not UTF-8 text; save it as UTF-8.") from None
 

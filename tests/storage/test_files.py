@@ -113,6 +113,11 @@ def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     assert storage.read_row_group(url, 0, ["x"]).to_pylist() == [{"x": 1}]
 
 
+def test_a_folder_has_no_lines(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"^{tmp_path} is a folder; name a text file"):
+        storage.read_lines(str(tmp_path))
+
+
 def test_hash_and_delete(tmp_path: Path) -> None:
     url = str(tmp_path / "x")
     assert storage.sha256(url) is None
