@@ -32,4 +32,5 @@ def test_no_fault_loses_a_file_or_goes_unsaid(
     groups = matrix.groups([case for case in cases if case.scenario == scenario])
     tried = [outcome for group in groups for outcome in matrix.attempts(group)]
     assert tried
-    assert [f"{o.case}: {why}" for o in tried for why in o.why] == []
+    wrong = [f"{outcome.case}: {why}" for outcome in tried for why in outcome.why]
+    assert not wrong, "\n".join(wrong)
