@@ -29,7 +29,7 @@ from sparc_dist.runs import (
     lease,
 )
 from sparc_dist.runs.ensembles import any_due
-from sparc_dist.runs.image_list import shard_sizes
+from sparc_dist.runs.outcome import read_dataset_facts
 from sparc_dist.runs.verification import check_shards, check_unit, mark
 from sparc_dist.storage import without_secrets
 
@@ -121,10 +121,9 @@ def _reopen_damaged(results: Results) -> None:
     """Takes small finished units with damaged results for unfinished, so that these are mended."""
     for dataset, backbone in [*results.metrics]:
         data = results.layout.dataset(dataset)
-        shards = len(shard_sizes(data))
-        if shards > LOOKED_AT:
+        facts, unit = read_dataset_facts(data), data.unit(backbone)
+        if facts is None or (shards := facts["shards"]) > LOOKED_AT:
             continue
-        unit = data.unit(backbone)
         found = check_unit(unit, range(0)) + check_shards(unit, range(shards), derived=True)
         if found.faults:
             mark(results.layout, unit, found.faults)
