@@ -59,6 +59,8 @@ _TRANSIENT = {
     "XAmzContentSHA256Mismatch",
     "ConditionalRequestConflict",
 }
+#: What callers handle: the file is missing, or is of another kind.
+_EXPECTED = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _RIGHTS = {
     "reading": "s3:GetObject",
     "listing": "s3:ListBucket",
@@ -278,6 +280,11 @@ def _as_user_error(url: str, action: str, error: Exception) -> Exception:
         return Refused(
             f"{action.capitalize()} {file} was refused ({code or 'AccessDenied'}); allow "
             f"{_RIGHTS[action]} there, or correct the URL."
+        )
+    if code is not None and not isinstance(error, _EXPECTED):
+        return StorageError(
+            f"{action.capitalize()} {file} failed ({code}); run the same command again, and check "
+            "the store if this happens again."
         )
     return error
 
