@@ -281,7 +281,7 @@ def _as_user_error(url: str, action: str, error: Exception) -> Exception:
             f"{action.capitalize()} {file} was refused ({code or 'AccessDenied'}); allow "
             f"{_RIGHTS[action]} there, or correct the URL."
         )
-    if code is not None and not isinstance(error, _EXPECTED):
+    if code is not None and (action == "writing" or not isinstance(error, _EXPECTED)):
         return StorageError(
             f"{action.capitalize()} {file} failed ({code}); run the same command again, and check "
             "the store if this happens again."
