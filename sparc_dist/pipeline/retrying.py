@@ -17,7 +17,7 @@ from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.marker_tables import read_segments
 from sparc_dist.runs.outcome import read_dataset_facts, reopen
 from sparc_dist.runs.removal import drop_shards
-from sparc_dist.storage import Refused, StorageError
+from sparc_dist.storage import StorageError
 
 AT_ONCE = 8  # shards that one piece of work looks at
 
@@ -58,8 +58,8 @@ def retried(config: Config, units: Pending, results: Results, retry: Retry) -> P
                 file=sys.stderr,
                 flush=True,
             )
-        again = _unscored(dataset.name, looked.shards, results)
-        found[dataset.name] = [b for b in units[dataset.name] if b.name in again]
+        _unscored(dataset.name, looked.shards, results)
+        found[dataset.name] = [b for b in units[dataset.name] if b.name in looked.shards]
     return found
 
 
@@ -115,18 +115,11 @@ def _failed(unit: UnitLayout, shard: int, retry: Retry) -> set[str]:
     return {row["image_id"] for row in rows if retry == "all" or row["passing"]}
 
 
-def _unscored(dataset: str, shards: Mapping[str, Sequence[int]], results: Results) -> list[str]:
-    """Makes shards unscored, by backbone; returns the backbones whose store has allowed it."""
-    done = []
+def _unscored(dataset: str, shards: Mapping[str, Sequence[int]], results: Results) -> None:
+    """Makes shards unscored, by backbone."""
     layout = results.layout.dataset(dataset)
     for name, own in shards.items():
-        try:
-            drop_shards(layout.unit(name), own, "images are read again")
-        except Refused as error:
-            print(f"{dataset} × {name} is not scored again. {error}", file=sys.stderr, flush=True)
-            continue
-        done.append(name)
+        drop_shards(layout.unit(name), own, "images are read again")
         reopen(layout.unit(ENSEMBLE), "its backbones change")
         for key in ((dataset, name), (dataset, ENSEMBLE)):
             results.metrics.pop(key, None)
-    return done

@@ -29,6 +29,8 @@ from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
 
 READ_AHEAD = 2**20
+#: How often others may be in the way of a check of access.
+PROBES = 10
 
 
 def is_folder(url: str) -> bool:
@@ -259,8 +261,14 @@ def check_access(root: str) -> None:
 
 def _probe(folder: str) -> None:
     probe = join(folder, ".access-check")  # hidden from tools that read a folder as one table
-    write_bytes(probe, b"This run may write here.\n")
-    read_bytes(probe)
+    for attempt in range(PROBES):
+        write_bytes(probe, b"This run may write here.\n")
+        try:
+            read_bytes(probe)
+            break
+        except FileNotFoundError:  # another process that checks, too, has deleted it
+            if attempt + 1 == PROBES:
+                raise
     _readable.add(folder.rstrip("/"))
     with suppress(OSError):  # the right to delete is not needed
         delete(probe)

@@ -6,6 +6,7 @@ hidden retries of s3fs and botocore are off.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import random
@@ -281,6 +282,8 @@ def _as_user_error(url: str, action: str, error: Exception) -> Exception:
             f"{action.capitalize()} {file} was refused ({code or 'AccessDenied'}); allow "
             f"{_RIGHTS[action]} there, or correct the URL."
         )
+    if isinstance(error, FileNotFoundError) and action != "writing":
+        return FileNotFoundError(errno.ENOENT, "there is no such file", file)
     if code is not None and (action == "writing" or not isinstance(error, _EXPECTED)):
         return StorageError(
             f"{action.capitalize()} {file} failed ({code}); run the same command again, and check "

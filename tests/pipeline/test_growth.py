@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from sparc_dist import storage
 from sparc_dist.cli import main
 from sparc_dist.config import load_config
 from sparc_dist.datasets import growth
@@ -301,7 +302,7 @@ def test_a_fit_that_is_interrupted_before_answers_are_applied_is_not_finished(
     with monkeypatch.context() as patch:
         patch.setattr("sparc_dist.runs.refit.write_any_labeler", interrupted)
         assert main(["run", path, "--extend"]) == 1
-    assert not (unit / "metrics.json").exists()
+    assert "unfinished" in storage.read_json(str(unit / "metrics.json"))
     assert main(["run", path, "--extend"]) == 0
     assert told(unit) == ("labelled", ["Applied again: 40 answers."])
 

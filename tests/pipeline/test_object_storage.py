@@ -65,8 +65,8 @@ def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
     assert again.returncode == 0
     assert "nothing was missing" in again.stderr
     asked = on_s3.log[before:]
-    written = {request.key for request in asked if request.method != "GET"}
-    assert written <= {"team/a/lease.json"}
+    written = {request.key for request in asked if request.method in ("PUT", "POST", "DELETE")}
+    assert written <= {"team/a/lease.json", "team/a/.access-check"}
     assert not [request for request in asked if request.key.endswith(".jpg")]
     # What a run wrote is found by name: no bucket is ever listed.
     assert all(request.key for request in on_s3.log)
@@ -82,7 +82,7 @@ def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
     outside = sparc_dist("run", write_config(SCENES, output="s3://runs/b"))
     assert outside.returncode == 2
     assert outside.stderr == (
-        "sparc-dist: Writing s3://runs/b/access-check was refused (AccessDenied); allow "
+        "sparc-dist: Writing s3://runs/b/.access-check was refused (AccessDenied); allow "
         "s3:PutObject there, or correct the URL.\n"
     )
     _no_keys_in(done.stdout, done.stderr, run, s3)
@@ -194,5 +194,5 @@ def test_a_bucket_that_may_only_be_read_is_found_out_at_once(
         read = [request for request in proxy.log if request.method == "GET"]
         assert not [request for request in read if request.key.endswith(".jpg")]
     assert done.returncode == 2
-    assert "Writing s3://runs/ro/access-check was refused (AccessDenied)" in done.stderr
+    assert "Writing s3://runs/ro/.access-check was refused (AccessDenied)" in done.stderr
     assert done.stderr.count("\n") == 1

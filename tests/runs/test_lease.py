@@ -292,7 +292,8 @@ def test_a_fork_does_not_release_the_lease(tmp_path: Path) -> None:
 
 def test_where_nothing_may_be_written_there_is_no_lease(on_conditional_s3: FaultProxy) -> None:
     on_conditional_s3.behave(policy=read_only)
-    with writing(f"s3://{BUCKET}/{uuid4().hex}"):
+    refused = pytest.raises(PermissionError, match="was refused")
+    with refused, writing(f"s3://{BUCKET}/{uuid4().hex}"):
         pass
 
 
