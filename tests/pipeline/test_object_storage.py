@@ -81,9 +81,9 @@ def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
 
     outside = sparc_dist("run", write_config(SCENES, output="s3://runs/b"))
     assert outside.returncode == 2
-    assert outside.stderr == (
-        "sparc-dist: Writing s3://runs/b/.access-check was refused (AccessDenied); allow "
-        "s3:PutObject there, or correct the URL.\n"
+    assert outside.stderr.startswith("sparc-dist: Writing s3://runs/b/")
+    assert outside.stderr.endswith(
+        ".access-check was refused (AccessDenied); allow s3:PutObject there, or correct the URL.\n"
     )
     _no_keys_in(done.stdout, done.stderr, run, s3)
     # The workers were told where the store is, and nothing more.
