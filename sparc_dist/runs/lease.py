@@ -88,6 +88,8 @@ class Writer:
         """Whether its process ran on this machine and runs no more."""
         if not self.machine or (self.host, self.machine) != (socket.gethostname(), _machine()):
             return False
+        if self.process == os.getpid() and self.started == _start_of(self.process):
+            return self.id not in _ids  # the store did not confirm that this process took it
         try:
             os.kill(self.process, 0)
         except ProcessLookupError:
@@ -144,6 +146,7 @@ class _Lease:
         """Lets others write to the run, if the lease is still ours."""
         if os.getpid() != self._process:
             return  # a copy of the process that holds it
+        _ids.discard(self._writer.id)
         self._over.set()
         self._thread.join(LONGEST_END)
         if self._is_lost or self._thread.is_alive():
@@ -183,8 +186,9 @@ class _Own(threading.local):
 
 
 _own = _Own()
-#: Those of all threads of this process.
+#: Those of all threads of this process, and the ids of those that it has or is about to take.
 _leases: set[_Lease] = set()
+_ids: set[str] = set()
 
 
 @contextmanager
@@ -277,15 +281,20 @@ def _taken(url: str, wait: bool) -> _Lease:
 
 def _take(url: str, found: Versioned | None) -> _Lease | None:
     """Creates a lease, or takes over one that is free; None if another process was faster."""
-    writer = Writer.here()
-    content = writer.content()
-    version = (
-        storage.create(url, content)
-        if found is None
-        else storage.replace_if(url, content, found.version)
-    )
-    if version and not storage.is_strict(url, content):
-        # Who has been overwritten meanwhile finds out here.
-        writer = replace(writer, renewals=1, advisory=True)
-        version = storage.replace_if(url, writer.content(), version)
+    writer, version = Writer.here(), None
+    _ids.add(writer.id)
+    try:
+        content = writer.content()
+        version = (
+            storage.create(url, content)
+            if found is None
+            else storage.replace_if(url, content, found.version)
+        )
+        if version and not storage.is_strict(url, content):
+            # Who has been overwritten meanwhile finds out here.
+            writer = replace(writer, renewals=1, advisory=True)
+            version = storage.replace_if(url, writer.content(), version)
+    finally:
+        if version is None:
+            _ids.discard(writer.id)
     return _Lease(url, writer, version) if version else None
