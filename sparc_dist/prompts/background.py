@@ -153,13 +153,12 @@ def background_names(
 
     choice: ``auto``, ``none``, a text file with one name per line, or the names.
     """
-    if choice == "none":
+    if choice == "none" or (choice == "auto" and len(classes) >= ENOUGH_CLASSES):
         return (), []
     overlapping = overlaps(classes)
     if choice == "auto":
-        wanted = COLUMNS - len(classes) if len(classes) < ENOUGH_CLASSES else 0
         free = [name for name in vocabulary if letters(name) not in overlapping]
-        return tuple(free[:wanted]), []
+        return tuple(free[: COLUMNS - len(classes)]), []
     given = _read(choice) if isinstance(choice, str) else choice
     notes = [
         f"The background class {quoted(name)} was left out, because it overlaps with the class "

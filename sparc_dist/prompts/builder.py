@@ -45,7 +45,8 @@ def check_rank_statistics(mentions: Sequence[int]) -> None:
         raise UserError(
             f"{len(mentions):,} classes with up to {max(mentions):,} compound prompts each need "
             f"{size / 1e9:,.0f} GB of rank statistics, and {MOST_RANK_BYTES / 1e9:.0f} GB fit; "
-            "set prompts.pairs_per_class: 30 or less, or use the source `llm` or `list`."
+            f"lower prompts.pairs_per_class (by default {PAIRS_PER_CLASS} above {MANY_CLASSES} "
+            "classes), or use the source `llm` or `list`."
         )
 
 

@@ -199,7 +199,7 @@ def test_names_are_embedded_only_if_partners_are_chosen(
 
 def test_rank_statistics_that_would_not_fit_are_refused(tmp_path: Path) -> None:
     config, layout = many(2000, pairs_per_class="all"), DatasetLayout(str(tmp_path))
-    with pytest.raises(UserError, match=r"need 64 GB of rank statistics.*pairs_per_class: 30"):
+    with pytest.raises(UserError, match=r"need 64 GB of rank .*; lower prompts\.pairs_per_class"):
         dataset_bank(config, layout, ())
     assert len(dataset_bank(many(2000), layout, ())[0].compound) == 60_000
 
