@@ -90,11 +90,8 @@ def _class_label(shard: ShardLabels, row: int, index: int, name: str) -> ClassLa
 
 def is_ours(url: str) -> bool:
     """Whether there is a file that ``write_labels`` wrote."""
-    try:
-        with storage.open_file(url) as file:
-            return file.readline().decode(errors="replace").strip() == ",".join(COLUMNS)
-    except (FileNotFoundError, storage.Refused):  # a store that forbids listing says so if missing
-        return False
+    head = ",".join(COLUMNS).encode()
+    return storage.read_if_exists(storage.byte_range(url, 0, len(head))) == head
 
 
 def update_labels(run: str, unit: FinishedUnit) -> None:
