@@ -69,9 +69,6 @@ def build_exhibits(results: Results, limit: float) -> dict[UnitKey, UnitExhibit]
             continue
         builder = Builder(unit, labeler, shown, chosen[key], limits)
         exhibits[key] = builder.exhibit(key, slugs[key], Thumbnails(results.layout, key[0]))
-    for dataset in {name for name, _ in exhibits}:
-        units = (unit for (name, _), unit in exhibits.items() if name == dataset)
-        Thumbnails(results.layout, dataset).keep({key for unit in units for key in unit.images})
     return exhibits
 
 

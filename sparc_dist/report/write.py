@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 from sparc_dist import __version__, storage
 from sparc_dist.config import ResourcesConfig
@@ -17,7 +18,8 @@ from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.report.other_runs import OtherRun, read_other
 from sparc_dist.report.site import site
 from sparc_dist.report.tables import to_csv, to_markdown
-from sparc_dist.runs import Results, RunLayout, UnitKey, read_record, report_names
+from sparc_dist.report.thumbnails import Thumbnails
+from sparc_dist.runs import Results, RunLayout, UnitKey, read_record, report_files
 
 
 def write_report(
@@ -57,27 +59,44 @@ def _write(
     """Writes all files and deletes what only an earlier report had.
 
     The marker names the files before they are written, so that none is left behind without a name.
+    Nothing is deleted while a unit is not shown: its files may only be out of reach for a while.
     """
     layout = results.layout
-    earlier = set(report_names(layout))
+    earlier = report_files(layout)
+    shown = {(unit.dataset, unit.backbone) for unit in exhibits} | {*results.failures}
+    kept = {} if shown.issuperset(product(results.datasets, results.units)) else earlier
     sheets = _sheets(layout, results)
     figures = {key: _figure(layout, key) for key in sheets}
     texts = {"tables.md": to_markdown(results), "tables.csv": to_csv(results)}
     texts |= dict(site(results, exhibits, figures, others))
     contents = {name: text.encode(errors="replace") for name, text in texts.items()}
     contents |= {figures[key]: sheet for key, sheet in sheets.items()}
-    pictures = (image.thumbnail for unit in exhibits for image in unit.images.values())
-    lists = (layout.thumbnails(unit.dataset).removeprefix(layout.report + "/") for unit in exhibits)
-    names = {*contents, *lists, *(name for name in pictures if name)}
-    storage.write_json(layout.report_marker, {"files": dict.fromkeys(sorted(names | earlier), "")})
+    names = {*contents, *_pictures(layout, exhibits, earlier)}
+    named = dict.fromkeys(sorted(names.union(earlier)), "")
+    storage.write_json(layout.report_marker, {"files": named})
     with ThreadPoolExecutor(32) as workers:
         list(workers.map(lambda name: _write_one(layout, name, contents), contents))
-        old = (storage.join(layout.report, name) for name in earlier - names)
+        old = (storage.join(layout.report, name) for name in named if name not in {*names, *kept})
         list(workers.map(storage.delete, old))
+    for dataset in results.datasets if not kept else ():
+        units = (unit for unit in exhibits if unit.dataset == dataset)
+        Thumbnails(layout, dataset).keep({key for unit in units for key in unit.images})
     # Those that were written elsewhere are sealed.
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    files = {name: hashes.get(name, "") for name in sorted(names)}
+    files = dict(sorted((kept | dict.fromkeys(names, "") | hashes).items()))
     storage.write_json(layout.report_marker, {"sha256": sha256, "files": files})
+
+
+def _pictures(
+    layout: RunLayout, exhibits: Sequence[UnitExhibit], earlier: Container[str]
+) -> Iterator[str]:
+    """Yields the thumbnails and their lists; of an image that cannot be read now, the earlier."""
+    for unit in exhibits:
+        yield layout.thumbnails(unit.dataset).removeprefix(layout.report + "/")
+        for key, image in unit.images.items():
+            name = layout.thumbnail(unit.dataset, key).removeprefix(layout.report + "/")
+            if image.thumbnail or name in earlier:
+                yield name
 
 
 def _write_one(layout: RunLayout, name: str, contents: Mapping[str, bytes]) -> None:

@@ -8,7 +8,7 @@ from sparc_dist.runs.embedded_run import EmbeddedDataset, EmbeddedRun
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.markers import Marker, Provenance
-from sparc_dist.runs.record import claim, names_of_run, read_record, report_names
+from sparc_dist.runs.record import claim, names_of_run, read_record, report_files
 from sparc_dist.runs.results import (
     NO_LABELS,
     TITLES,
@@ -48,6 +48,6 @@ __all__ = [
     "error_limits",
     "names_of_run",
     "read_record",
-    "report_names",
+    "report_files",
     "shard_groups",
 ]

@@ -242,7 +242,9 @@ def discard(layout: RunLayout, record: Record) -> None:
                 [data.marker],
             ):
                 list(workers.map(storage.delete, urls))
-        *files, marker = layout.report_files(names, possible_units(backbones), report_names(layout))
+        *files, marker = layout.report_files(
+            names, possible_units(backbones), list(report_files(layout))
+        )
         list(workers.map(storage.delete, files))
         storage.delete(marker)  # after the files that only it names
         storage.delete(layout.labels_csv)
@@ -260,10 +262,11 @@ def _shards(data: DatasetLayout) -> int:
         return 0
 
 
-def report_names(layout: RunLayout) -> list[str]:
-    """Returns the files that the marker of a report names, relative to ``report/``."""
-    names = (storage.read_json_if_exists(layout.report_marker) or {}).get("files", [])
-    return [name for name in names if ".." not in name.split("/")]  # nothing outside is deleted
+def report_files(layout: RunLayout) -> dict[str, str]:
+    """Returns the files that the marker of a report names, relative to ``report/``, and hashes."""
+    files = (storage.read_json_if_exists(layout.report_marker) or {}).get("files", {})
+    # Nothing outside is deleted.
+    return {name: sha256 for name, sha256 in files.items() if ".." not in name.split("/")}
 
 
 def _experiments(layout: RunLayout) -> list[str]:

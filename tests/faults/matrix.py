@@ -37,9 +37,8 @@ PASSING = {"429", "500", "503", "time-out", "truncated", "reset", "lost"}
 HIDDEN = Ask("any", "any", False)
 #: The scenarios that take less than a second.
 QUICK = {"finished", "other config", "decide", "export", "report"}
-#: Files that come and go in a run: of its lease, and of the check that it may write. A report shows
-#: what is finished: without it pages go, and come back later.
-PASSING_FILES = re.compile(r"access-check|/lease|/report/")
+#: Files that come and go in a run: of its lease, and of the check that it may write.
+PASSING_FILES = re.compile(r"access-check|/lease")
 
 
 @dataclass(frozen=True)

@@ -181,11 +181,11 @@ def test_thumbnails_are_made_once_and_errors_are_told(
     assert sum(1 for _ in (root / "report").rglob("*.jpg")) >= len(unit.images) - 2
     # Others leave when other images are chosen, and all leave with the run.
     refit(open_unit(str(root)), Rule(threshold=0.99))
-    keys = exhibits(root)[KEY].images.keys()
-    assert {path.stem for path in (root / "report").rglob("*.jpg")} <= set(keys)
     layout = RunLayout(str(root))
     storage.write_table(layout.dataset("voc").prompts, golden_prompts())
     write_report(str(root))
+    keys = exhibits(root)[KEY].images.keys()
+    assert {path.stem for path in (root / "report/thumbnails").rglob("*.jpg")} <= set(keys)
     discard(layout, read_record(layout))
     assert not [path for path in root.rglob("*") if path.is_file()]
 

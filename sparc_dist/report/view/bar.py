@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparc_dist.report.view.unit_view import UnitView
-from sparc_dist.runs import RunLayout, UnitKey, report_names
+from sparc_dist.runs import RunLayout, UnitKey, report_files
 from sparc_dist.runs.slugs import slugs, unit_slugs
 
 
@@ -43,7 +43,7 @@ class ReportPages:
 
     def bar(self, here: str, view: UnitView, index: int | None = None) -> Bar:
         """Returns the bar of a page. Reads each time which pages there are: they may change."""
-        written = {*report_names(self.layout)}
+        written = {*report_files(self.layout)}
         names = (
             f"{self._units[view.key]}/index.html",
             None if index is None else self._of_classes(view)[index],
