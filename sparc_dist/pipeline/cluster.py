@@ -16,14 +16,14 @@ from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 import ray
-from ray._private import ray_constants, services, worker
+from ray._private import ray_constants, services
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 
 from sparc_dist.config import ResourcesConfig
-from sparc_dist.errors import RESUME, UserError, one_line
+from sparc_dist.errors import UserError, one_line
 from sparc_dist.pipeline.environment import LOOPBACK_VARIABLE, configure_ray
-from sparc_dist.pipeline.progress import repeated
+from sparc_dist.pipeline.watch import watched
 from sparc_dist.planning import Capacity
 from sparc_dist.storage import FORWARDED
 
@@ -31,9 +31,6 @@ CONNECT_SECONDS = 5
 #: How HTTP/2, and so gRPC, begins: the preface and empty SETTINGS. A server answers with its own.
 HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 POLL_SECONDS = 2
-WATCH_SECONDS = 0.1
-#: The processes of a local Ray without which no work goes on.
-VITAL = ("raylet", "gcs_server")
 
 
 @contextmanager
@@ -51,28 +48,10 @@ def cluster(resources: ResourcesConfig) -> Iterator[None]:
             _listen_on_loopback()
             _start(resources, quiet)
     try:
-        with repeated(_end_with_ray, WATCH_SECONDS):
+        with watched(_check_reachable):
             yield
     finally:
         ray.shutdown()
-
-
-def _end_with_ray() -> None:
-    """Ends this process if a vital process of the Ray that it started is gone.
-
-    Ray would end it too, silently and with code 1, a minute later or with its next call.
-    """
-    node = worker._global_node
-    dead = [entry for entry in node.dead_processes() if entry[0] in VITAL] if node else []
-    stopping = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN  # all processes got a SIGTERM
-    if not dead or stopping:
-        return
-    name, process = dead[0]
-    reason = f"ended with code {process.returncode}; its logs are in {node.get_logs_dir_path()}"
-    if process.returncode == -signal.SIGKILL:
-        reason = "was killed, most likely for lack of memory"
-    print(f"sparc-dist: Ray's {name} {reason}; {RESUME}", file=sys.stderr, flush=True)
-    os._exit(2)  # whatever waits for Ray now, waits in vain
 
 
 def _start(resources: ResourcesConfig, quiet: dict[str, Any]) -> None:

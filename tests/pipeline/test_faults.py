@@ -142,6 +142,45 @@ def test_the_end_of_ray_itself_is_a_line_and_the_run_goes_on(
     assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
 
 
+JOINED = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from sparc_dist.pipeline import configure_ray
+configure_ray()
+from ray.cluster_utils import Cluster
+
+command, folder, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+patience = {"RAY_gcs_rpc_server_reconnect_timeout_s": "25"}
+env = {**os.environ, **patience, "RAY_ADDRESS": cluster.address}
+driver = subprocess.Popen([command, "run", folder / "config.yaml"], env=env)
+while driver.poll() is None and not list(folder.glob("run/scenes/tiny/done/*")):
+    time.sleep(0.02)
+os.kill(cluster.head_node.all_processes[name][0].process.pid, signal.SIGKILL)
+print("code:", driver.wait())
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("raylet", "Ray's raylet on this machine ended"),
+        ("gcs_server", "The head of the Ray cluster"),
+    ],
+)
+def test_the_end_of_a_joined_ray_is_a_line(begun: Path, name: str, line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", JOINED, COMMAND, begun, name],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert "code: 2" in done.stdout, done.stderr
+    assert f"\nsparc-dist: {line}" in done.stderr
+
+
 def children(parent: int, name: str) -> list[int]:
     """The children of a process with this program."""
     listed = subprocess.run(
