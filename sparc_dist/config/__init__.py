@@ -18,6 +18,7 @@ from sparc_dist.config.presets import (
     DatasetPreset,
 )
 from sparc_dist.config.schema import (
+    MAX_IMAGE_BYTES,
     Config,
     DatasetConfig,
     LLMConfig,
@@ -34,6 +35,7 @@ __all__ = [
     "ENSEMBLE",
     "KEYS_IN_URL",
     "LABEL_MODEL",
+    "MAX_IMAGE_BYTES",
     "OPENAI",
     "SIMULATED",
     "TINY",

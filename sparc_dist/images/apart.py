@@ -72,7 +72,8 @@ class _Helper:
 
     def ask(self, work: str, content: bytes, arguments: Any) -> list[bytes] | str:
         """Returns the parts of the answer, or the reason; ends the process if it fails."""
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         clock = threading.Timer(WAIT, self.process.kill)
         clock.daemon = True
         clock.start()

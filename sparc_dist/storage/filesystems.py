@@ -10,6 +10,7 @@ import errno
 import http.client
 import os
 import random
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -82,6 +83,17 @@ class BadUrl(StorageError):
     """The URL does not name a file that a store could have."""
 
 
+class BadFile(UserError):
+    """A file is not read: it is too large, or no regular file. reason: without its name."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url, self.reason = url, reason
+
+    def __str__(self) -> str:
+        return f"{without_secrets(self.url)} {self.reason}; name another file."
+
+
 class Refused(StorageError, PermissionError):
     """The store accepts the credentials but denies access to this file."""
 
@@ -115,6 +127,9 @@ def resolve(url: str) -> tuple[Any, str]:
     if not is_remote(url):
         return LocalFileSystem(), url
     if is_chain(url):
+        archive = url.rpartition("::")[2]
+        if not is_remote(archive):
+            regular_size(archive)
         return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
     protocol, _, rest = url.partition("://")
     try:
@@ -125,6 +140,19 @@ def resolve(url: str) -> tuple[Any, str]:
         return fs, "/".join(part for part in (base.rstrip("/"), path) if part)
     fs.retries = 1
     return fs, fs._strip_protocol(url)
+
+
+def regular_size(path: str) -> int:
+    """Returns the size of a local file; raises BadFile for pipes, devices and sockets.
+
+    To open a pipe waits for somebody who writes; to read a device may never end.
+    """
+    found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadFile(path, "is a pipe, device or socket, not a regular file")
+    return found.st_size
 
 
 def _options(protocol: str) -> dict[str, Any]:

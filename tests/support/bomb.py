@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import socket
 import struct
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 from PIL import Image
 
@@ -102,3 +105,15 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "crumbs.gif": lambda: crumbs("GIF"),
     "crumbs.jpg": lambda: crumbs("JPEG"),
 }
+
+
+def hostile_files(folder: Path) -> list[Path]:
+    """Makes files that are no photos: endless, without content, or larger than any."""
+    with (folder / "sparse.jpg").open("wb") as file:
+        file.truncate(8 * 2**30)
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / "zero.jpg").symlink_to("/dev/zero")
+    (folder / "made-up.jpg").symlink_to("/proc/self/maps")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(folder / "socket.jpg"))
+    return sorted(folder.iterdir())
