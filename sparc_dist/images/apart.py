@@ -34,10 +34,12 @@ def run(work: str, content: bytes, *arguments: Any) -> list[bytes] | str:
 
     Returns the parts of its answer, or the reason if there is none.
     """
-    try:
-        helper = _idle.pop()
-    except IndexError:
-        helper = _Helper()
+    helper = None
+    while helper is None or helper.process.poll() is not None:
+        try:
+            helper = _idle.pop()
+        except IndexError:
+            helper = _Helper()
     answer = helper.ask(work, content, arguments)
     if helper.process.poll() is None:
         _idle.append(helper)

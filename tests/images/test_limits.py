@@ -100,14 +100,16 @@ def test_what_takes_too_long_is_ended_by_the_system(monkeypatch: pytest.MonkeyPa
 
 def test_a_helper_that_dies_or_lies_fails_its_image_only(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded(picture(), "TIFF")
+    apart.close()
     decode(content, 8)
-    (helper, *_) = apart._idle
+    (helper,) = apart._idle
     helper.process.kill()
     helper.process.wait()
-    with pytest.raises(BadImage, match="crashed"):
-        while helper in apart._idle:
+    assert decode(content, 8).shape == (8, 8, 3)  # a new one does it
+    with monkeypatch.context() as patch:
+        patch.setattr(apart._Helper, "ask", lambda self, *of: self._reason(0))
+        with pytest.raises(BadImage, match="crashed"):
             decode(content, 8)
-    assert decode(content, 8).shape == (8, 8, 3)
     monkeypatch.setattr(apart, "run", lambda *of: [b"short"])
     with pytest.raises(BadImage, match="cannot be decoded"):
         decode(content, 8)
@@ -138,7 +140,8 @@ def test_the_size_of_a_webp_is_read_from_its_header() -> None:
         assert webp_size(good[name]) == (48, 40)
         assert kind_of(good[name]) == "WEBP"
     assert webp_size(b"RIFF\0\0\0\0WAVEfmt ") is None
-    assert kind_of(BOMBS["colour.webp"]()) == "WEBP"  # a browser has limits of its own
+    with pytest.raises(BadImage):
+        kind_of(BOMBS["colour.webp"]())
 
 
 def test_an_animation_costs_as_much_as_its_first_frame() -> None:
@@ -150,7 +153,7 @@ def test_an_animation_costs_as_much_as_its_first_frame() -> None:
 
 
 def test_large_photos_are_decoded() -> None:
-    large = Image.effect_noise((5000, 4000), 60).convert("RGB")
+    large = Image.effect_noise((4200, 3000), 60).convert("RGB")
     small = np.asarray(large.resize((16, 16), Image.Resampling.BICUBIC)).astype(int)
     for kind, options in (("JPEG", {"progressive": True}), ("PNG", {"compress_level": 1})):
         found = decode(encoded(large, kind, **options), 16).astype(int)
@@ -212,5 +215,5 @@ def test_an_object_is_read_up_to_the_limit() -> None:
 
 def test_tiny_parts_are_not_read_without_end() -> None:
     with pytest.raises(BadImage, match="has more than 50,000 parts"):
-        decode(crumbs("PNG", 20_000), 16)
+        decode(crumbs("PNG", 30_000), 16)
     assert decode(crumbs("PNG", 1000), 16).shape == (16, 16, 3)

@@ -66,7 +66,7 @@ def scans(count: int = 3000, side: int = 8000) -> bytes:
     )
 
 
-def blank(kind: str, mode: str = "RGB", side: int = 13_000) -> bytes:
+def blank(kind: str, mode: str = "RGB", side: int = 9000) -> bytes:
     """A large image of one colour, row by row as zeros."""
     if kind == "PNG":
         depth = {"L": 1, "RGB": 3, "RGBA": 4}[mode]
