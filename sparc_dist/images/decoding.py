@@ -161,8 +161,10 @@ def _kind_of(content: bytes, here: float) -> str:
 
 #: What a helper does: the same, without a limit of pixels but with one of time and memory.
 WORK: dict[str, Callable[..., list[bytes]]] = {
-    "squares": lambda *of: [square.tobytes() for square in _squares_of(*of, math.inf)],
-    "thumbnail": lambda *of: [_thumbnail_of(*of, math.inf)],
+    "squares": lambda content, sizes, most, scaling: [
+        square.tobytes() for square in _squares_of(content, sizes, most, scaling, math.inf)
+    ],
+    "thumbnail": lambda content, side, most: [_thumbnail_of(content, side, most, math.inf)],
     "kind": lambda content: [_kind_of(content, math.inf).encode()],
 }
 
