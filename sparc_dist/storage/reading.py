@@ -63,11 +63,13 @@ def _read_local(path: str, most: int | None) -> bytes:
         raise too_large(path, most)
     with open_regular(path) as file:
         content = file.read(size + 1)
-        if len(content) > size:  # it grows, or the system makes it up as it is read
-            content += file.read(-1 if most is None else most - size)
-    if most is not None and len(content) > most:
+        if len(content) <= size:
+            return content
+        # It grows, or the system makes it up as it is read.
+        rest = file.read(-1 if most is None else most - size)
+    if most is not None and len(content) + len(rest) > most:
         raise too_large(path, most)
-    return content
+    return content + rest
 
 
 async def _read_web(fs: Any, url: str, most: int, headers: dict[str, str]) -> bytes:
