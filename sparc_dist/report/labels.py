@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparc_dist import storage
+from sparc_dist.config import LABEL_UNIT
 from sparc_dist.runs import RunLayout
 from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
 
@@ -88,16 +89,17 @@ def _class_label(shard: ShardLabels, row: int, index: int, name: str) -> ClassLa
     return ClassLabel(name, known, bool(shard.present[row, index]), score)
 
 
-def is_ours(url: str) -> bool:
-    """Whether there is a file that ``write_labels`` wrote."""
+def is_ours(url: str, missing: bool = False) -> bool:
+    """Whether there is a file that ``write_labels`` wrote. missing: the answer if there is none."""
     head = ",".join(COLUMNS).encode()
-    return storage.read_if_exists(storage.byte_range(url, 0, len(head))) == head
+    found = storage.read_if_exists(storage.byte_range(url, 0, len(head)))
+    return missing if found is None else found == head
 
 
 def update_labels(run: str, unit: FinishedUnit) -> None:
-    """Writes labels.csv of a run again after new decisions, if `sparc-dist label` wrote one."""
-    url = RunLayout(run).labels_csv
-    if is_ours(url):
+    """Writes labels.csv of a run again after new decisions, if `sparc-dist label` made the run."""
+    url, parts = RunLayout(run).labels_csv, tuple(unit.unit.root.split("/"))
+    if is_ours(url, missing=parts[-2:] == LABEL_UNIT):
         write_labels(image_labels(unit), url)
 
 
