@@ -63,7 +63,7 @@ def _write(
     """
     layout = results.layout
     earlier = report_files(layout)
-    shown = {(unit.dataset, unit.backbone) for unit in exhibits} | {*results.failures}
+    shown = {(unit.dataset, unit.backbone) for unit in exhibits}
     kept = {} if shown.issuperset(product(results.datasets, results.units)) else earlier
     sheets = _sheets(layout, results)
     figures = {key: _figure(layout, key) for key in sheets}
