@@ -64,7 +64,8 @@ def _write(
     layout = results.layout
     earlier = report_files(layout)
     shown = {(unit.dataset, unit.backbone) for unit in exhibits}
-    kept = {} if shown.issuperset(product(results.datasets, results.units)) else earlier
+    whole = shown.issuperset(product(results.datasets, results.units))
+    kept = {} if whole else earlier
     sheets = _sheets(layout, results)
     figures = {key: _figure(layout, key) for key in sheets}
     texts = {"tables.md": to_markdown(results), "tables.csv": to_csv(results)}
@@ -78,7 +79,7 @@ def _write(
         list(workers.map(lambda name: _write_one(layout, name, contents), contents))
         old = (storage.join(layout.report, name) for name in named if name not in {*names, *kept})
         list(workers.map(storage.delete, old))
-    for dataset in results.datasets if not kept else ():
+    for dataset in results.datasets if whole else ():
         units = (unit for unit in exhibits if unit.dataset == dataset)
         Thumbnails(layout, dataset).keep({key for unit in units for key in unit.images})
     # Those that were written elsewhere are sealed.
