@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -68,7 +69,9 @@ def _write(
     kept = {} if whole else earlier
     sheets = _sheets(layout, results)
     figures = {key: _figure(layout, key) for key in sheets}
-    texts = {"tables.md": to_markdown(results), "tables.csv": to_csv(results)}
+    # Many programs show HTML in Markdown.
+    tables = html.escape(to_markdown(results), quote=False)
+    texts = {"tables.md": tables, "tables.csv": to_csv(results)}
     texts |= dict(site(results, exhibits, figures, others))
     contents = {name: text.encode(errors="replace") for name, text in texts.items()}
     contents |= {figures[key]: sheet for key, sheet in sheets.items()}
