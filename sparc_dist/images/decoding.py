@@ -119,6 +119,15 @@ def kind_of(content: bytes) -> str:
         return str(image.format)
 
 
+def is_upright(content: bytes) -> bool:
+    """Whether an image needs no turn by its EXIF."""
+    with _bad_images(), _opened(content) as image:
+        _check_declared(
+            image, MAX_PIXELS
+        )  # EXIF may stand behind the pixels, which are decoded then
+        return _turn_of(image) is None
+
+
 def square_of(picture: Image.Image | NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Returns the same of a picture in memory: Pillow's, or an array, grey (H, W) or (H, W, 3)."""
     with _bad_images():
