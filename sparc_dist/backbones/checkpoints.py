@@ -25,10 +25,10 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 _POSITIONS = "visual.positional_embedding"
 
 
-def create_model(config: BackboneConfig) -> Any:
-    """Returns the model of a config with its weights, in float32 on the CPU."""
+def create_model(config: BackboneConfig) -> tuple[Any, str]:
+    """Returns the model of a config, in float32 on the CPU, and the path of its weights."""
     check_model(config)
-    tag = open_clip.get_pretrained_cfg(config.model, config.weights)
+    tag = open_clip.get_pretrained_cfg(config.model, config.tag)
     if tag:
         _check_activation(config, tag.get("quick_gelu", False))
     path = find_checkpoint(config)
@@ -48,7 +48,7 @@ def create_model(config: BackboneConfig) -> Any:
         ) from None
     if resnet and config.image_size is not None:
         _resize_attention_pool(model.visual, config)
-    return model
+    return model, path
 
 
 def _load_model(config: BackboneConfig, path: str, image_size: int | None) -> Any:
@@ -100,7 +100,7 @@ def _normalisation(config: BackboneConfig) -> dict[str, tuple[float, ...]]:
     open_clip knows them for its tags. A file is assumed to use those of most tags of its model;
     open_clip would assume CLIP's, which are wrong for SigLIP and MobileCLIP, for example.
     """
-    named = open_clip.get_pretrained_cfg(config.model, config.weights)
+    named = open_clip.get_pretrained_cfg(config.model, config.tag)
     names = open_clip.list_pretrained_tags_by_model(config.model)
     tags = [named] if named else [open_clip.get_pretrained_cfg(config.model, n) for n in names]
     counts = Counter((tuple(tag["mean"]), tuple(tag["std"])) for tag in tags if "mean" in tag)
