@@ -34,11 +34,11 @@ class Writer(torch.nn.Module):
     def forward(self) -> int:
         return 0
 
-    @jit.export
+    @jit.export  # type: ignore[untyped-decorator]
     def __getstate__(self) -> tuple[str, bool]:
         return self.path, self.training
 
-    @jit.export
+    @jit.export  # type: ignore[untyped-decorator]
     def __setstate__(self, state: tuple[str, bool]) -> None:
         self.path = state[0]
         self.training = state[1]
@@ -259,7 +259,7 @@ def test_a_pickle_can_neither_change_the_reader_nor_fill_memory(
     with pytest.raises(pickle.UnpicklingError, match="remembers a value as number"):
         crafted(module(b"Nr\xff\xff\xff\x7f"))
     itself = (
-        b"\x80\x02c__torch__.a\nM\n)\x81q\x05}(" + piece("a") + b"h\x05" + piece("b") + b"h\x05ub."
+        b"\x80\x02c__torch__.a\nM\n)\x81q\x03}(" + piece("a") + b"h\x03" + piece("b") + b"h\x03ub."
     )
     with pytest.raises(pickle.UnpicklingError, match="too many modules"):
         crafted(itself)
