@@ -20,7 +20,7 @@ from sparc_dist.backbones.models import Backbone
 from sparc_dist.bench.decode import decode_seconds
 from sparc_dist.bench.inputs import manifest_rows, photos
 from sparc_dist.bench.setting import BenchSetting, block
-from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
+from sparc_dist.config import MAX_IMAGE_BYTES, TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.images.reading import decode_shard
@@ -122,6 +122,7 @@ def _phase(
         [share({backbone.name: (texts, Loaded({}, weights, "cpu", 0.0))})],
         sizes.batch,
         jpeg_scaling=True,
+        max_image_bytes=MAX_IMAGE_BYTES,
     )
 
 

@@ -18,6 +18,7 @@ from sparc_dist.config.presets import (
     DatasetPreset,
 )
 from sparc_dist.config.schema import (
+    MAX_IMAGE_BYTES,
     Config,
     DatasetConfig,
     LLMConfig,
@@ -35,6 +36,7 @@ __all__ = [
     "KEYS_IN_URL",
     "LABEL_MODEL",
     "LABEL_UNIT",
+    "MAX_IMAGE_BYTES",
     "OPENAI",
     "SIMULATED",
     "TINY",

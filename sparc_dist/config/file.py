@@ -24,6 +24,8 @@ from sparc_dist.storage import is_remote
 
 #: The config file that is read if none is named.
 DEFAULT_CONFIG = "sparc.yaml"
+#: The most bytes of a config file.
+LARGEST = 2**22
 #: Part of the path of the working folder that Ray unpacks for a job.
 RAY_WORKING_DIR = "/working_dir_files/"
 
@@ -43,7 +45,7 @@ def find_config(path: str | None) -> str:
 def load_config(path: str, output: str | None = None) -> Config:
     """Reads and checks a YAML config; ``output`` replaces the one in the file."""
     try:
-        content = storage.read_bytes(path)
+        content = storage.read_bytes(path, LARGEST)
     except FileNotFoundError:
         raise UserError(f"There is no config file {path}; check the path.") from None
     except IsADirectoryError:

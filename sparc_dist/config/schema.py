@@ -31,6 +31,8 @@ Kind = Annotated[str, AfterValidator(_check_kind)]
 #: The word between the two classes of a pair prompt.
 PairTemplate = Literal["and", "or", "with", "next to", "and not"]
 
+#: The most bytes of an image file, if a config does not say otherwise.
+MAX_IMAGE_BYTES = 2**28
 #: What is kept of each image beside its final scores.
 Store = Literal["both", "scores", "embeddings"]
 #: The precision of what is kept.
@@ -240,6 +242,8 @@ class Config(Section):
     batch_size: the number of images per forward pass of a model.
     jpeg_scaling: whether a JPEG with at least four times a model's input side in both directions is
     decoded at 1/2, 1/4 or 1/8 of its size, which is faster.
+    max_image_bytes: the size of an image file above which it counts as unreadable; no more of it is
+    read.
     store: what is kept of each image beside its final scores: its similarities to all prompts
     (``scores``), its embedding, from which the reduce computes them again (``embeddings``), or
     ``both``.
@@ -266,6 +270,7 @@ class Config(Section):
     shard_size: int = Field(256, ge=1, le=65536)
     batch_size: int = Field(64, ge=1, le=65536)
     jpeg_scaling: bool = True
+    max_image_bytes: int = Field(MAX_IMAGE_BYTES, ge=1)
     store: Store = "both"
     stored_precision: StoredPrecision = "fp32"
     max_error_share: float = Field(0.05, ge=0, le=1)
@@ -322,7 +327,9 @@ class Config(Section):
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results: runs with equal identities have equal bytes."""
-        others = {"output", "resources", "max_error_share", "average_backbones"}
+        others = {
+            *("output", "resources", "max_error_share", "max_image_bytes", "average_backbones")
+        }
         fields = self.model_dump(mode="json", exclude=others)
         # The number of threads changes the order of sums, and with it their rounding.
         return fields | {"threads_per_scorer": self.resources.threads_per_scorer}

@@ -46,7 +46,7 @@ class Folder:
         if "\\udc" in uri:  # not UTF-8: the list has another spelling of the name than the folder
             return None
         after = uri.removeprefix(f"{url}/")
-        files = storage.files_below(url, self._choose, after)
+        files = storage.files_below(url, self._choose, after, self._skipped)
         return self._tables([(url, filter(self._is_image, files))], resumed=True)
 
     def _tables(
@@ -79,7 +79,8 @@ class Folder:
         """Returns a folder and the images in it that ``url`` names."""
         if not is_web(url):  # a web server does not say what is a folder
             if storage.is_folder(url):
-                return url, filter(self._is_image, storage.files_below(url, self._choose))
+                files = storage.files_below(url, self._choose, skipped=self._skipped)
+                return url, filter(self._is_image, files)
             if not storage.exists(url):
                 return self._matches(url)
         file = File(url, storage.local_version(url))

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.config import MAX_IMAGE_BYTES
 from sparc_dist.errors import UserError, quoted
 from sparc_dist.experiments.contrast import COLUMNS, Example, Histograms
 from sparc_dist.experiments.figures import SHADES, new_figure
@@ -160,6 +161,6 @@ def _pixels(dataset: DatasetLayout, example: Example) -> NDArray[np.uint8] | Non
     rows = read_images(dataset, example.shard, ["image_id", "uri"]).to_pylist()
     (uri,) = (row["uri"] for row in rows if row["image_id"] == example.image_id)
     try:
-        return decode(storage.read_bytes(uri), SIDE)
+        return decode(storage.read_bytes(uri, MAX_IMAGE_BYTES), SIDE)
     except (BadImage, UserError, OSError, ValueError):
         return None

@@ -6,18 +6,21 @@ scaled rather than clipped.
 libjpeg decodes a JPEG at 1/2, 1/4 or 1/8 of its size far faster than in full, because it computes
 fewer pixels of each block of 8 × 8. A JPEG is decoded at the smallest scale that leaves twice as
 many pixels as its square has, in both directions.
+
+A file may be hostile. What its header declares is checked before it is decoded; JPEG, PNG, GIF and
+WebP of ordinary size are decoded here, everything else in a process of its own (``apart``).
 """
 
 from __future__ import annotations
 
 import io
 import logging
-import os
-import threading
+import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +29,18 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
 from sparc_dist.errors import one_line
-from sparc_dist.images.formats import FORMATS, READS_HEIC
+from sparc_dist.images import apart
+from sparc_dist.images.formats import COMMON, FORMATS, READS_HEIC
+from sparc_dist.images.headers import scans, webp_size
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
+#: So many pixels are decoded in this process, which takes 200 MB for their up to four copies.
+HERE = 12_500_000
+#: The most scans of a JPEG; a progressive one has about ten. Each is a pass over all its pixels.
+MAX_SCANS, USUAL_SCANS = 100, 10
+#: How often a file is read from while it is decoded here, each time by a few lines of Python.
+MAX_READS = 50_000
 
 #: How to turn an image upright, by its EXIF orientation.
 _TRANSPOSES = {
@@ -41,7 +52,10 @@ _TRANSPOSES = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_STDERR_LOCK = threading.Lock()
+
+
+class _NotHere(Exception):
+    """An image is not decoded in this process: its format is rare, or its size."""
 
 
 class BadImage(Exception):
@@ -75,14 +89,25 @@ def squares(
     Decodes once for all sizes that need the same scale: once for each scale is cheaper than once in
     full, and a square made from a larger scale than its own would have other bytes.
     """
-    if not content:
-        raise BadImage("the file is empty")
+    try:
+        return _squares_of(content, sizes, most, jpeg_scaling, HERE)
+    except _NotHere:
+        parts = _apart("squares", content, sizes, most, jpeg_scaling)
+    with _bad_images():
+        pairs = zip(parts, sizes, strict=True)
+        return [np.frombuffer(part, np.uint8).reshape(size, size, 3) for part, size in pairs]
+
+
+def _squares_of(
+    content: bytes, sizes: Sequence[int], most: int, jpeg_scaling: bool, here: float
+) -> list[NDArray[np.uint8]]:
+    """Returns the squares; raises _NotHere if an image has more than ``here`` pixels to decode."""
     found: dict[int, NDArray[np.uint8]] = {}
     with _bad_images():
         while missing := [size for size in sizes if size not in found]:
-            with _opened(content) as image:
-                _check_declared(image, most)
+            with _opened(content, most, here) as image:
                 scales = [_scale(image, size) if jpeg_scaling else 1 for size in missing]
+                _check_work(content, image, scales[0], here)
                 alike = [s for s, scale in zip(missing, scales, strict=True) if scale == scales[0]]
                 found |= zip(alike, _squares(image, alike, scales[0]), strict=True)
     return [found[size] for size in sizes]
@@ -100,12 +125,19 @@ def jpeg_scale(width: int, height: int, size: int) -> int:
 
 def thumbnail(content: bytes, side: int, most: int = MAX_PIXELS) -> bytes:
     """Returns a small copy as JPEG, neither side longer than ``side``, without any metadata."""
-    if not content:
-        raise BadImage("the file is empty")
-    with _bad_images(), _opened(content) as image:
-        _check_declared(image, most)
+    try:
+        return _thumbnail_of(content, side, most, HERE)
+    except _NotHere:
+        (small,) = _apart("thumbnail", content, side, most)
+        return small
+
+
+def _thumbnail_of(content: bytes, side: int, most: int, here: float) -> bytes:
+    with _bad_images(), _opened(content, most, here) as image:
+        _check_work(content, image, _scale(image, side), here)
         image.draft(None, (2 * side, 2 * side))
-        rgb = _to_rgb(_turned(_loaded(image), _turn_of(image)))
+        image.load()
+        rgb = _to_rgb(_turned(image, _turn_of(image)))
         rgb.thumbnail((side, side), Image.Resampling.BICUBIC)
         buffer = io.BytesIO()
         # A new image: Pillow would write the comment of the old one.
@@ -115,17 +147,48 @@ def thumbnail(content: bytes, side: int, most: int = MAX_PIXELS) -> bytes:
 
 def kind_of(content: bytes) -> str:
     """Returns the format of an image in Pillow's words, such as JPEG; decodes no pixel."""
-    with _bad_images(), _opened(content) as image:
+    try:
+        return _kind_of(content, HERE)
+    except _NotHere:
+        (kind,) = _apart("kind", content)
+        return kind.decode()
+
+
+def _kind_of(content: bytes, here: float) -> str:
+    with _bad_images(), _opened(content, MAX_PIXELS, here) as image:
         return str(image.format)
 
 
 def is_upright(content: bytes) -> bool:
-    """Whether an image needs no turn by its EXIF."""
-    with _bad_images(), _opened(content) as image:
-        _check_declared(
-            image, MAX_PIXELS
-        )  # EXIF may stand behind the pixels, which are decoded then
+    """Whether a JPEG or PNG needs no turn by its EXIF."""
+    try:
+        return _is_upright(content, HERE)
+    except _NotHere:
+        return _apart("upright", content) == [b"True"]
+
+
+def _is_upright(content: bytes, here: float) -> bool:
+    with _bad_images(), _opened(content, MAX_PIXELS, here) as image:
+        if image.format == "PNG":  # its EXIF may stand behind the pixels, which are decoded then
+            _check_work(content, image, 1, here)
         return _turn_of(image) is None
+
+
+#: What a helper does: the same, without a limit of pixels but with one of time and memory.
+WORK: dict[str, Callable[..., list[bytes]]] = {
+    "squares": lambda *of: [square.tobytes() for square in _squares_of(*of, math.inf)],
+    "thumbnail": lambda *of: [_thumbnail_of(*of, math.inf)],
+    "kind": lambda content: [_kind_of(content, math.inf).encode()],
+    "upright": lambda content: [str(_is_upright(content, math.inf)).encode()],
+}
+
+
+def _apart(work: str, content: bytes, *arguments: Any) -> list[bytes]:
+    """Returns what a helper answers; raises BadImage if it does not."""
+    answer = apart.run(work, content, *arguments)
+    if isinstance(answer, str):
+        raise BadImage(answer)
+    return answer
 
 
 def square_of(picture: Image.Image | NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -149,23 +212,70 @@ def _bad_images() -> Iterator[None]:
             warnings.simplefilter("ignore")
             _configure_pillow()
             yield
-    except BadImage:
+    except (BadImage, _NotHere):
         raise
     except UnidentifiedImageError:
         raise BadImage("not an image in a known format") from None
+    except MemoryError:
+        raise BadImage("cannot be decoded: takes more memory than it may") from None
     except Exception as error:  # decoders raise nearly anything on damaged data
         raise BadImage(f"cannot be decoded: {_reason(error)}") from None
 
 
-def _opened(content: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(content), formats=_supported_formats())
+def _opened(content: bytes, most: int, here: float) -> Image.Image:
+    """Opens an image without decoding it; raises BadImage if it declares too much."""
+    if not content:
+        raise BadImage("the file is empty")
+    if here == math.inf:
+        image = Image.open(io.BytesIO(content), formats=_supported_formats())
+    elif not content.startswith(COMMON):
+        raise _NotHere
+    else:
+        if content.startswith(b"RIFF"):
+            width, height = webp_size(content) or (most, 1)
+            _check_pixels(width, height, most)
+            # Its decoder takes memory for three more copies as soon as it is opened.
+            if 2 * width * height > here:
+                raise _NotHere
+        image = Image.open(_Reads(content), formats=_supported_formats())
+    _check_declared(image, most)
+    return image
+
+
+class _Reads(io.BytesIO):
+    """A file in memory that is not read from without end."""
+
+    left = MAX_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise BadImage(f"has more than {MAX_READS:,} parts")
+        return super().read(size)
+
+
+def _check_work(content: bytes, image: Image.Image, scale: int, here: float) -> None:
+    """Raises _NotHere if more than ``here`` pixels were to be decoded, at 1/scale."""
+    pixels = image.width * image.height
+    if (passes := scans(content, MAX_SCANS) if isinstance(image, JpegImageFile) else 1) > 1:
+        if passes > MAX_SCANS:
+            raise BadImage(f"has more than {MAX_SCANS} scans")
+        pixels *= max(1, passes // USUAL_SCANS)  # all of them are held in memory at any scale
+    else:
+        pixels //= min(scale, 4) ** 2  # reading its bits takes time at any scale
+    if pixels > here:
+        raise _NotHere
 
 
 def _check_declared(image: Image.Image, most: int) -> None:
     """Raises BadImage if an image that is not yet loaded declares more pixels than ``most``."""
-    for width, height in (image.size, _tile_size(image)):
-        if width * height > most:
-            raise BadImage(f"declares {width} × {height} pixels, more than {most:,}")
+    _check_pixels(*image.size, most)
+    _check_pixels(*_tile_size(image), most)
+
+
+def _check_pixels(width: int, height: int, most: int) -> None:
+    if width * height > most:
+        raise BadImage(f"declares {width} × {height} pixels, more than {most:,}")
 
 
 def _scale(image: Image.Image, size: int) -> int:
@@ -176,7 +286,8 @@ def _scale(image: Image.Image, size: int) -> int:
 def _squares(image: Image.Image, sizes: Sequence[int], scale: int) -> list[NDArray[np.uint8]]:
     if scale > 1:
         return _scaled_squares(image, sizes, scale)
-    rgb = _to_rgb(_turned(_loaded(image), _turn_of(image)))
+    image.load()
+    rgb = _to_rgb(_turned(image, _turn_of(image)))
     return [_resized(rgb, size) for size in sizes]
 
 
@@ -184,7 +295,8 @@ def _scaled_squares(jpeg: Image.Image, sizes: Sequence[int], scale: int) -> list
     """Decodes a JPEG at 1/scale."""
     width, height = jpeg.size
     jpeg.draft(None, (width // scale, height // scale))
-    rgb = _to_rgb(_loaded(jpeg))
+    jpeg.load()
+    rgb = _to_rgb(jpeg)
     # The last column and row may lie partly beyond the image; of a turned one they would be others,
     # so the squares are turned instead.
     box = (0, 0, width / scale, height / scale)
@@ -198,12 +310,6 @@ def _resized(
     """Resizes an image, or a box of it, to a square."""
     resized = rgb.resize((size, size), Image.Resampling.BICUBIC, box)
     return np.asarray(resized, dtype=np.uint8)
-
-
-def _loaded(image: Image.Image) -> Image.Image:
-    with _quiet_libtiff() if isinstance(image, TiffImageFile) else nullcontext():
-        image.load()
-    return image
 
 
 def _tile_size(image: Image.Image) -> tuple[int, int]:
@@ -238,10 +344,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise BadImage("floating-point pixels have no standard range; convert it to 8 bits")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
+        rgba = image if image.mode == "RGBA" else image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, "white")
         return Image.alpha_composite(white, rgba).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _scale_integers(image: Image.Image) -> Image.Image:
@@ -276,22 +382,3 @@ def _supported_formats() -> list[str]:
     """Returns those of FORMATS that this Pillow was built with."""
     Image.init()
     return [name for name in FORMATS if name in Image.OPEN]
-
-
-@contextmanager
-def _quiet_libtiff() -> Iterator[None]:
-    """Keeps libtiff, which does not go through Python, from writing to standard error."""
-    with _STDERR_LOCK:
-        try:
-            stderr = os.dup(2)
-        except OSError:  # standard error is closed
-            yield
-            return
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, 2)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, 2)
-            os.close(devnull)
-            os.close(stderr)

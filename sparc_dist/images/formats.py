@@ -30,3 +30,6 @@ FORMATS = (
     "AVIF",
     "HEIF",
 )
+
+#: How files of the formats begin that are decoded in the process that reads them.
+COMMON = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"RIFF")

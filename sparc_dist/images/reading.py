@@ -14,8 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.config import MAX_IMAGE_BYTES
 from sparc_dist.images.decoding import BadImage, squares
-from sparc_dist.storage import BadUrl, NoBucket, StorageError, is_remote, is_web, without_secrets
+from sparc_dist.storage import (
+    BadFile,
+    BadUrl,
+    NoBucket,
+    StorageError,
+    is_remote,
+    is_web,
+    without_secrets,
+)
 
 READERS = 8  # threads that read the files of a shard
 #: If a larger share of a shard's images is absent, the store is asked again after so many seconds.
@@ -36,17 +45,20 @@ class Pixels:
 
 
 def decode_shard(
-    rows: Sequence[Mapping[str, str]], sizes: Sequence[int], jpeg_scaling: bool = True
+    rows: Sequence[Mapping[str, str]],
+    sizes: Sequence[int],
+    jpeg_scaling: bool = True,
+    most: int = MAX_IMAGE_BYTES,
 ) -> Pixels:
     """Reads and decodes ``rows`` of image_id and uri; unreadable images become errors.
 
-    jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
+    jpeg_scaling: whether large JPEGs are decoded at a smaller scale. most: bytes of a file.
     """
     pixels = {size: np.empty((len(rows), size, size, 3), dtype=np.uint8) for size in sizes}
     failed: dict[int, BadImage] = {}
 
     def decode(places: Sequence[int]) -> None:
-        with closing(_read_ahead([rows[place]["uri"] for place in places])) as contents:
+        with closing(_read_ahead([rows[place]["uri"] for place in places], most)) as contents:
             for place, content in zip(places, contents, strict=True):
                 try:
                     if isinstance(content, BadImage):
@@ -79,38 +91,42 @@ def _error(row: Mapping[str, str], why: BadImage) -> dict[str, Any]:
     return {"image_id": row["image_id"], "uri": uri, "error": str(why), "passing": why.passing}
 
 
-def readable(rows: Sequence[Mapping[str, str]], decodes: bool) -> set[str]:
+def readable(
+    rows: Sequence[Mapping[str, str]], decodes: bool, most: int = MAX_IMAGE_BYTES
+) -> set[str]:
     """Returns the ids of those of ``rows`` that can be read now.
 
-    decodes: whether they are decoded as well; otherwise only their bytes are read.
+    decodes: whether they are decoded as well; otherwise only their bytes are read. most: of a file.
     """
     if decodes:
-        return set(decode_shard(rows, [1]).ids)
-    with closing(_read_ahead([row["uri"] for row in rows])) as contents:
+        return set(decode_shard(rows, [1], most=most).ids)
+    with closing(_read_ahead([row["uri"] for row in rows], most)) as contents:
         pairs = zip(rows, contents, strict=True)
         return {row["image_id"] for row, content in pairs if isinstance(content, bytes)}
 
 
-def _read_ahead(uris: Sequence[str]) -> Generator[bytes | BadImage]:
+def _read_ahead(uris: Sequence[str], most: int) -> Generator[bytes | BadImage]:
     """Yields the bytes of each file in order; reads some files ahead, never all."""
     with ThreadPoolExecutor(READERS) as readers:
-        ahead = deque(readers.submit(read_image, uri) for uri in uris[: 2 * READERS])
+        ahead = deque(readers.submit(read_image, uri, most) for uri in uris[: 2 * READERS])
         for uri in [*uris[2 * READERS :], *[None] * len(ahead)]:
             content = ahead.popleft().result()
             if uri is not None:
-                ahead.append(readers.submit(read_image, uri))
+                ahead.append(readers.submit(read_image, uri, most))
             yield content
 
 
-def read_image(uri: str) -> bytes | BadImage:
-    """Returns a file's bytes, or the reason for the error table if it cannot be read.
+def read_image(uri: str, most: int = MAX_IMAGE_BYTES) -> bytes | BadImage:
+    """Returns a file's bytes, at most ``most``, or the reason for the error table.
 
     A store that does not answer is not the image's fault: the shard fails and is scored later. On
     the web, where any host may disappear, it is an error of the image. There, dead links are
     common, so a missing file is not expected to come back.
     """
     try:
-        return storage.read_bytes(uri)
+        return storage.read_bytes(uri, most)
+    except BadFile as error:
+        return BadImage(error.reason)
     except FileNotFoundError:
         return BadImage("there is no such file", passing=not is_web(uri))
     except NoBucket:
@@ -124,6 +140,6 @@ def read_image(uri: str) -> bytes | BadImage:
         if is_web(uri):
             return BadImage("its host does not answer", passing=True)
         raise
-    except (OSError, ValueError) as error:  # a manifest may contain any name
+    except Exception as error:  # a manifest may contain any name, and an archive anything
         passing = isinstance(error, OSError)
         return BadImage(f"cannot be read: {type(error).__name__}", passing)

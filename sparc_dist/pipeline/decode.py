@@ -20,12 +20,13 @@ from sparc_dist.storage import retries
 class DecodeShard:
     """Reads and decodes a shard's images to uint8 squares at the sizes its backbones need.
 
-    jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
+    jpeg_scaling: whether large JPEGs are decoded at a smaller scale. max_image_bytes: of a file.
     """
 
     dataset: DatasetLayout
     sizes: Mapping[str, int]
     jpeg_scaling: bool
+    max_image_bytes: int
 
     @errors_as_rows
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -34,7 +35,7 @@ class DecodeShard:
         (row,) = batch.to_pylist()
         rows = read_images(self.dataset, row["shard"], ["image_id", "uri"])
         sizes = sorted({self.sizes[name] for name in row["backbones"]})
-        decoded = decode_shard(rows.to_pylist(), sizes, self.jpeg_scaling)
+        decoded = decode_shard(rows.to_pylist(), sizes, self.jpeg_scaling, self.max_image_bytes)
         pixels = [decoded.squares[size].reshape(-1).data for size in sizes]
         return pa.table(
             {

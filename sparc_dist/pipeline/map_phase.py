@@ -71,6 +71,7 @@ class MapPhase:
 
     sizes and targets: by the name of the backbone. texts: the parts of a text pass, which may still
     be under way. jpeg_scaling: whether large JPEGs are decoded at a smaller scale.
+    max_image_bytes: of a file.
     """
 
     dataset: DatasetLayout
@@ -80,6 +81,7 @@ class MapPhase:
     texts: Sequence[Any]
     batch_size: int
     jpeg_scaling: bool
+    max_image_bytes: int
 
     def run(
         self, todo: Todo, scorers: Scorers, decoders: int, limit: float
@@ -93,7 +95,7 @@ class MapPhase:
     def steps(self, scorers: Scorers, decoders: int) -> ShardSteps:
         """Returns the steps of a shard."""
         return ShardSteps(
-            DecodeShard(self.dataset, self.sizes, self.jpeg_scaling),
+            DecodeShard(self.dataset, self.sizes, self.jpeg_scaling, self.max_image_bytes),
             partial(ScoreShard, self.backbones, self.batch_size, scorers),
             WriteShard(self.targets),
             self.texts,

@@ -74,7 +74,7 @@ def _looked(
     if not ordered:
         return looked
     jobs = [
-        submit(_look, layout, names, ordered[i : i + AT_ONCE], retry)
+        submit(_look, layout, names, ordered[i : i + AT_ONCE], retry, config.max_image_bytes)
         for i in range(0, len(ordered), AT_ONCE)
     ]
     limit, what = config.resources.no_progress_seconds, f"Reading images of {dataset.name} again"
@@ -91,7 +91,7 @@ def _with_errors(unit: UnitLayout, shards: int, retry: Retry) -> set[int]:
 
 
 def _look(
-    layout: DatasetLayout, names: Sequence[str], shards: Sequence[int], retry: Retry
+    layout: DatasetLayout, names: Sequence[str], shards: Sequence[int], retry: Retry, most: int
 ) -> Looked:
     """Reads the failed images of shards again; stops where a store does not answer."""
     looked = Looked()
@@ -101,7 +101,8 @@ def _look(
             wanted = set[str]().union(*failed.values())
             rows = read_images(layout, shard, ["image_id", "uri"]).to_pylist()
             looked.failed += len(wanted)
-            now = readable([row for row in rows if row["image_id"] in wanted], retry == "all")
+            again = [row for row in rows if row["image_id"] in wanted]
+            now = readable(again, retry == "all", most)
             own = {name: [shard] for name, ids in failed.items() if ids & now}
             looked.add(Looked(0, len(now), own))
     return looked

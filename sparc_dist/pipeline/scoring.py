@@ -84,6 +84,7 @@ def _phase(group: BackboneGroup, units: Mapping[str, Unit], texts: Sequence[Any]
         texts,
         first.config.batch_size,
         first.jpeg_scaling,
+        first.config.max_image_bytes,
     )
     return partial(phase.run, scorers=group.scorers, decoders=group.decoders, limit=limit)
 

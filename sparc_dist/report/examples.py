@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from sparc_dist import storage
+from sparc_dist.config import MAX_IMAGE_BYTES
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import BadImage, decode
 from sparc_dist.runs import DatasetLayout, UnitLayout
@@ -32,7 +33,9 @@ def example_sheet(
     shown = 0
     for row in final.to_pylist():
         try:
-            pixels = decode(storage.read_bytes(by_id[row["image_id"]]["uri"]), SIDE - 8)
+            pixels = decode(
+                storage.read_bytes(by_id[row["image_id"]]["uri"], MAX_IMAGE_BYTES), SIDE - 8
+            )
         except (BadImage, UserError, OSError, ValueError):
             continue
         x = shown % COLUMNS * SIDE + 4

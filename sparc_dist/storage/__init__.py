@@ -32,6 +32,7 @@ from sparc_dist.storage.files import (
 )
 from sparc_dist.storage.filesystems import (
     FORWARDED,
+    BadFile,
     BadUrl,
     NoBucket,
     Refused,
@@ -67,6 +68,7 @@ __all__ = [
     "BLANK_SEAL",
     "FORWARDED",
     "PAGE",
+    "BadFile",
     "BadUrl",
     "Damaged",
     "File",

@@ -24,6 +24,7 @@ from fsspec.implementations.local import LocalFileSystem
 from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
 from sparc_dist.storage.listing import File, entity_tag, local_version
+from sparc_dist.storage.reading import open_regular, read_range, read_whole, too_large
 from sparc_dist.storage.seals import from_json, to_json
 from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
@@ -31,6 +32,8 @@ from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_
 READ_AHEAD = 2**20
 #: How often others may be in the way of a check of access.
 PROBES = 10
+#: The most lines and bytes of a text file that people write, such as one of class names.
+LINES, LARGEST_TEXT = 100_000, 2**24
 
 
 def is_folder(url: str) -> bool:
@@ -54,19 +57,22 @@ def matches(pattern: str) -> list[File]:
     return [File(url, entity_tag(entry) or local_version(url)) for url, entry in files]
 
 
-def read_bytes(url: str) -> bytes:
-    """Returns the content of a file, or of the byte range that ``url`` names."""
+def read_bytes(url: str, most: int | None = None) -> bytes:
+    """Returns the content of a file, or of the byte range that ``url`` names.
+
+    most: raises BadFile if it has more bytes, and reads no more than that.
+    """
     part = split_byte_range(url)
-    if part:
-        file, start, size = part
-        content = with_retries(
-            file,
-            "reading",
-            lambda fs, path: bytes(fs.cat_file(path, start=start, end=start + size)),
-        )
-        # A web server may not support ranges and return the whole file.
-        return content if len(content) <= size else content[start : start + size]
-    return with_retries(url, "reading", lambda fs, path: bytes(fs.cat_file(path)))
+    if part is None:
+        return with_retries(url, "reading", lambda fs, path: read_whole(fs, path, most))
+    file, start, size = part
+    if most is not None and size > most:
+        raise too_large(url, most)
+    content = with_retries(
+        file, "reading", lambda fs, path: read_range(fs, path, start, size, most)
+    )
+    # A web server may not support ranges and return the whole file.
+    return content if len(content) <= size else content[start : start + size]
 
 
 def read_if_exists(url: str) -> bytes | None:
@@ -129,7 +135,7 @@ def open_file(url: str) -> io.BufferedReader:
     """Opens a file for reading; only the requested parts of it are fetched."""
     fs, path = resolve(url)
     if isinstance(fs, LocalFileSystem):
-        return open(path, "rb")
+        return open_regular(path)
     if is_web(url):  # web servers may support neither sizes nor ranges
         whole: Any = io.BytesIO(read_bytes(url))
         return io.BufferedReader(whole)
@@ -168,9 +174,12 @@ class _RemoteFile(io.RawIOBase):
 
 
 def read_lines(url: str) -> list[str]:
-    """Returns the lines of a text file."""
+    """Returns the lines of a text file, of at most LINES; raises UserError if there are more."""
     try:
-        return read_bytes(url).decode("utf-8-sig").splitlines()
+        text = read_bytes(url, LARGEST_TEXT).decode("utf-8-sig")
+        if (count := text.count("\n")) > LINES:
+            raise UserError(f"{url} has {count:,} lines, more than {LINES:,}; name a shorter file.")
+        return text.splitlines()
     except FileNotFoundError:
         raise UserError(f"There is no file {url}; check the path.") from None
     except IsADirectoryError:

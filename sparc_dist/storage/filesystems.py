@@ -10,6 +10,7 @@ import errno
 import http.client
 import os
 import random
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -89,6 +90,17 @@ class BadUrl(StorageError):
     """The URL does not name a file that a store could have."""
 
 
+class BadFile(UserError):
+    """A file is not read: it is too large, or no regular file. reason: without its name."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url, self.reason = url, reason
+
+    def __str__(self) -> str:
+        return f"{without_secrets(self.url)} {self.reason}; name another file."
+
+
 class Refused(StorageError, PermissionError):
     """The store accepts the credentials but denies access to this file."""
 
@@ -127,10 +139,12 @@ def resolve(url: str) -> tuple[Any, str]:
             f"{', '.join(PROTOCOLS)}, or zip or tar in one of them; correct the URL."
         )
     if is_chain(url):
-        archive, _, store = url.rpartition("::")
-        # Otherwise a path that is named like a protocol would count as one.
-        inner = store if is_remote(store) else f"file://{os.path.abspath(store)}"
-        return fsspec.core.url_to_fs(f"{archive}::{inner}")  # type: ignore[no-any-return]
+        inside, _, archive = url.rpartition("::")
+        if not is_remote(archive):
+            regular_size(archive)
+            # Otherwise a path that is named like a protocol would count as one.
+            archive = f"file://{os.path.abspath(archive)}"
+        return fsspec.core.url_to_fs(f"{inside}::{archive}")  # type: ignore[no-any-return]
     protocol, _, rest = url.partition("://")
     try:
         fs = fsspec.filesystem(protocol, **_options(protocol))
@@ -140,6 +154,19 @@ def resolve(url: str) -> tuple[Any, str]:
         return fs, "/".join(part for part in (base.rstrip("/"), path) if part)
     fs.retries = 1
     return fs, fs._strip_protocol(url)
+
+
+def regular_size(path: str) -> int:
+    """Returns the size of a local file; raises BadFile for pipes, devices and sockets.
+
+    To open a pipe waits for somebody who writes; to read a device may never end.
+    """
+    found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadFile(path, "is a pipe, device or socket, not a regular file")
+    return found.st_size
 
 
 def _options(protocol: str) -> dict[str, Any]:

@@ -5,11 +5,13 @@ A page of an object store has a thousand names; other file systems return a fold
 
 from __future__ import annotations
 
+import errno
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsspec.implementations.local import LocalFileSystem
@@ -22,6 +24,8 @@ from sparc_dist.storage.urls import is_chain, is_remote, join, split_byte_range
 PAGE = 1000
 #: The number of folders whose first pages are fetched ahead.
 AHEAD = 16
+#: The number of folders, one in the other, that are visited.
+DEEPEST = 100
 
 #: Given a folder and the names of a page of it, returns those to visit.
 Choice = Callable[[str, list[str]], Iterable[str]]
@@ -39,12 +43,13 @@ class Page:
     """Some names of a folder in their order, those of folders with a slash at their end.
 
     token: what the store wants to hear for the next page; None after the last one. versions: of the
-    files of a store that supplies them.
+    files of a store that supplies them. skipped: how many names were left out, by the reason.
     """
 
     names: list[str]
     token: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
 
 
 def local_version(url: str) -> str | None:
@@ -65,17 +70,22 @@ def entity_tag(entry: dict[str, Any]) -> str | None:
     return str(found).strip('"') if found else None
 
 
-def files_below(url: str, choose: Choice | None = None, after: str = "") -> Iterator[File]:
+def files_below(
+    url: str,
+    choose: Choice | None = None,
+    after: str = "",
+    skipped: Counter[str] | None = None,
+) -> Iterator[File]:
     """Yields the files below a folder, in the order of their paths.
 
     choose: which files and folders to visit; by default all. after: a path below the folder; only
-    files behind it are listed.
+    files behind it are listed. skipped: counts the names that cannot be visited, by the reason.
     """
     if is_chain(url):
         raise UserError(f"{url} is a chain of file systems; use a plain URL or folder.")
     pool = ThreadPoolExecutor(AHEAD)
     try:
-        walk = _Walk(pool, choose)
+        walk = _Walk(pool, choose, Counter() if skipped is None else skipped)
         yield from walk.below(url, _page(url, after), after)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -87,17 +97,25 @@ class _Walk:
 
     pool: ThreadPoolExecutor
     choose: Choice | None
+    skipped: Counter[str]
 
-    def below(self, url: str, page: Page | None, after: str) -> Iterator[File]:
+    def below(self, url: str, page: Page | None, after: str, depth: int = 0) -> Iterator[File]:
         """Yields the files behind ``after``, a path below the folder. page: its first one."""
         while page is not None:
-            for name, future in self._fetched(url, self._chosen(url, page.names, after), after):
+            self.skipped.update(page.skipped)
+            names = self._chosen(url, page.names, after)
+            if depth == DEEPEST:
+                files = [name for name in names if not name.endswith("/")]
+                self.skipped["nested too deeply"] += len(names) - len(files)
+                names = files
+            for name, future in self._fetched(url, names, after):
                 # Keeps the user's spelling of the URL: a file system may have other names.
                 below = join(url, name)
                 if future is None:
                     yield File(below, page.versions.get(name) or local_version(below))
                 else:
-                    yield from self.below(below.rstrip("/"), future.result(), _rest(after, name))
+                    rest = _rest(after, name)
+                    yield from self.below(below.rstrip("/"), future.result(), rest, depth + 1)
             page = _page(url, after, page.token) if page.token else None
 
     def _chosen(self, url: str, names: list[str], after: str) -> list[str]:
@@ -135,7 +153,7 @@ def _page(url: str, after: str, token: str | None = None) -> Page:
 
     def fetch(fs: Any, path: str) -> Page:
         if isinstance(fs, LocalFileSystem):
-            return Page(_local_names(path))
+            return _local_page(path)
         if hasattr(fs, "call_s3"):
             return _s3_page(fs, path, after, token)
         return _other_page(fs, path)
@@ -143,22 +161,39 @@ def _page(url: str, after: str, token: str | None = None) -> Page:
     return with_retries(url, "listing", fetch)
 
 
-def _local_names(path: str) -> list[str]:
+def _local_page(path: str) -> Page:
     # fsspec's own listing takes a kilobyte per file.
-    with os.scandir(path) as entries:
-        return sorted(
-            f"{entry.name}/" if entry.is_dir() else entry.name
-            for entry in entries
-            if not _is_loop(path, entry)
-        )
+    skipped: Counter[str] = Counter()
+    names = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if _is_circle(path, entry):
+                    skipped["in a circle of links"] += 1
+                else:
+                    names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        skipped["nested too deeply"] += 1
+    return Page(sorted(names), skipped=skipped)
 
 
-def _is_loop(path: str, entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a link to a folder above it, which would be visited for ever."""
+def _is_circle(path: str, entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a link that leads to itself, or to a folder on the way to it."""
     if not entry.is_symlink():
         return False
-    folder, target = (os.path.join(os.path.realpath(each), "") for each in (path, entry.path))
-    return folder.startswith(target)
+    try:
+        if not entry.is_dir():
+            return False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return True
+    target = os.path.join(os.path.realpath(entry.path), "")
+    folder = Path(os.path.abspath(path))
+    way = (os.path.join(os.path.realpath(each), "") for each in (folder, *folder.parents))
+    return any(each.startswith(target) for each in way)
 
 
 def _s3_page(fs: Any, path: str, after: str, token: str | None) -> Page:

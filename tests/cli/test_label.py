@@ -13,6 +13,7 @@ import pytest
 
 from sparc_dist.cli import main
 from sparc_dist.cli.label import OWN_WORDS
+from tests.support.bomb import BOMBS, hostile_files
 from tests.support.command import sparc_dist
 from tests.support.web import Web, web_server
 
@@ -240,3 +241,33 @@ def test_options_are_not_abbreviated(photos: Path) -> None:
     done = sparc_dist("label", photos, "--class", "cat", *TINY)
     assert done.returncode == 2
     assert "--classes" in done.stderr
+
+
+def test_hostile_files_fail_alone_and_the_next_is_labelled(tmp_path: Path, photos: Path) -> None:
+    bombs = [photos / name for name in BOMBS]
+    for path in bombs:
+        path.write_bytes(BOMBS[path.name]())
+    (photos / "pipes").mkdir()
+    files = hostile_files(photos / "pipes")
+    (photos / "pipes" / "up").symlink_to(photos)
+    out = tmp_path / "out"
+    done = sparc_dist("label", photos, "--classes", "cat,dog", *TINY, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "Skipped: 1 in a circle of links." in done.stdout
+    rows = [line.split(",") for line in (out / "labels.csv").read_text().splitlines()[1:]]
+    bad = {row[0] for row in rows if row[3] == "unreadable"}
+    assert bad == {str(path.relative_to(photos)) for path in [*bombs, *files]}
+    assert {row[0] for row in rows} - bad == {"a.jpg", "b.jpg", "c.jpg"}
+
+
+def test_a_class_file_of_a_million_lines_is_refused_at_once(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes = photos.parent / "classes.txt"
+    classes.write_text("a\n" * 1_000_000)
+    command = ["label", str(photos), *TINY, "--out", str(photos.parent / "out"), "--classes"]
+    assert main([*command, str(classes)]) == 2
+    assert "has 1,000,000 lines, more than 100,000" in capsys.readouterr().err
+    classes.write_text("a class of many words\n" * 1_000_000)
+    assert main([*command, str(classes)]) == 2
+    assert "has more than 16,777,216 bytes" in capsys.readouterr().err

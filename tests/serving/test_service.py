@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from PIL import Image
 from sparc_dist.bench.serve import processes_below
 from sparc_dist.serving import Labeler
 from tests.conftest import FEW
+from tests.support.bomb import blank, jpeg_2000, scans, webp
 from tests.support.malformed import boastful, flipped, nothing, truncated
 from tests.support.pictures import encoded, whole
 from tests.support.service import TOKEN, Service, service
@@ -170,6 +172,18 @@ def test_malformed_bodies_change_nothing(running: Service, photos: list[bytes]) 
     assert {*found} <= {200, 413, 422}, found
     assert found[422] > len(bodies) / 2
     assert running.label(*photos).json == before
+
+
+def test_bombs_keep_nobody_waiting(running: Service, photos: list[bytes]) -> None:
+    bombs = [scans(3000, 1000), webp(), jpeg_2000(), blank("TIFF", "L", 1000) + bytes(1_000_000)]
+    with ThreadPoolExecutor(4) as clients:
+        answers = clients.map(running.label, bombs * 3)
+        start = time.monotonic()
+        assert running.label(photos[0]).status == 200
+        assert time.monotonic() - start < 10  # while all others are at work
+        found = [answer.status for answer in answers]
+    assert {*found} <= {200, 422, 503}
+    assert "has more than 100 scans" in running.label(bombs[0]).json["detail"]
 
 
 def test_a_killed_replica_costs_its_requests_only(running: Service, photos: list[bytes]) -> None:

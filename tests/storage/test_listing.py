@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -110,3 +112,36 @@ def test_a_link_to_a_folder_with_a_shorter_name_is_no_loop(tmp_path: Path) -> No
     (tmp_path / "photos2" / "linked").symlink_to(tmp_path / "photos")
     found = [file.url for file in storage.files_below(str(tmp_path / "photos2"))]
     assert found == [str(tmp_path / "photos2/linked/a.jpg")]
+
+
+def test_circles_of_links_are_skipped_and_counted(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        storage.write_bytes(str(tmp_path / name / "1.jpg"), b"x")
+    (tmp_path / "a" / "to-b").symlink_to(tmp_path / "b")
+    (tmp_path / "b" / "to-a").symlink_to(tmp_path / "a")
+    (tmp_path / "c" / "up").symlink_to(tmp_path)
+    (tmp_path / "x.jpg").symlink_to("y.jpg")
+    (tmp_path / "y.jpg").symlink_to("x.jpg")
+    (tmp_path / "z.jpg").symlink_to(tmp_path / "a" / "1.jpg")
+    skipped: Counter[str] = Counter()
+    files = storage.files_below(str(tmp_path), skipped=skipped)
+    found = [os.path.relpath(file.url, tmp_path) for file in files]
+    assert found == ["a/1.jpg", "a/to-b/1.jpg", "b/1.jpg", "b/to-a/1.jpg", "c/1.jpg", "z.jpg"]
+    assert skipped == {"in a circle of links": 5}
+
+
+@pytest.mark.parametrize("name", ["d", "d" * 200])
+def test_folders_nested_too_deeply_are_skipped_and_counted(tmp_path: Path, name: str) -> None:
+    storage.write_bytes(str(tmp_path / "z.jpg"), b"x")
+    top = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1100):  # one by one: the whole path is longer than the system takes
+        os.mkdir(name, dir_fd=top)
+        below = os.open(name, os.O_RDONLY, dir_fd=top)
+        os.close(top)
+        top = below
+    os.close(top)
+    skipped: Counter[str] = Counter()
+    files = storage.files_below(str(tmp_path), skipped=skipped)
+    assert [file.url for file in files] == [str(tmp_path / "z.jpg")]
+    assert skipped == {"nested too deeply": 1}
+    subprocess.run(["rm", "-rf", str(tmp_path / name)], check=True)  # pytest would fail to

@@ -1,0 +1,97 @@
+"""Reading a file up to a limit of bytes, from whatever file system it is in.
+
+A store or a web server may send more than it declared, an archive may inflate to any size, and a
+local file may be a device: nothing here reads more than it was asked to.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+from fsspec.asyn import sync
+from fsspec.implementations.http import HTTPFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from sparc_dist.storage.filesystems import BadFile, regular_size
+
+
+def too_large(url: str, most: int) -> BadFile:
+    """Returns the error about a file that has more than ``most`` bytes."""
+    return BadFile(url, f"has more than {most:,} bytes")
+
+
+def open_regular(path: str) -> io.BufferedReader:
+    """Opens a local file for reading; raises BadFile if it is a pipe, a device or a socket."""
+    regular_size(path)
+    # Without waiting, should a pipe have replaced it since.
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def read_whole(fs: Any, path: str, most: int | None) -> bytes:
+    """Returns the content of a file of a file system; raises BadFile beyond ``most`` bytes."""
+    if isinstance(fs, LocalFileSystem):
+        return _read_local(path, most)
+    if most is None:
+        return bytes(fs.cat_file(path))
+    if isinstance(fs, HTTPFileSystem):
+        return sync(fs.loop, _read_web, fs, path, most, {})  # type: ignore[no-any-return]
+    if hasattr(fs, "call_s3"):
+        return sync(fs.loop, _read_object, fs, path, most)  # type: ignore[no-any-return]
+    # Archives return no more than the size that they declare of a member.
+    if (fs.info(path)["size"] or 0) > most:
+        raise too_large(path, most)
+    return bytes(fs.cat_file(path))
+
+
+def read_range(fs: Any, path: str, start: int, size: int, most: int | None) -> bytes:
+    """Returns ``size`` bytes of a file; of a web server that has no ranges, all of it."""
+    if isinstance(fs, LocalFileSystem):
+        with open_regular(path) as file:
+            file.seek(start)
+            return file.read(size)
+    if isinstance(fs, HTTPFileSystem) and most is not None and size:
+        span = {"Range": f"bytes={start}-{start + size - 1}"}
+        return sync(fs.loop, _read_web, fs, path, most, span)  # type: ignore[no-any-return]
+    return bytes(fs.cat_file(path, start=start, end=start + size))
+
+
+def _read_local(path: str, most: int | None) -> bytes:
+    size = regular_size(path)
+    if most is not None and size > most:
+        raise too_large(path, most)
+    with open_regular(path) as file:
+        content = file.read(size + 1)
+        if len(content) > size:  # it grows, or the system makes it up as it is read
+            content += file.read(-1 if most is None else most - size)
+    if most is not None and len(content) > most:
+        raise too_large(path, most)
+    return content
+
+
+async def _read_web(fs: Any, url: str, most: int, headers: dict[str, str]) -> bytes:
+    """Reads the answer of a web server piece by piece, whatever length it declares."""
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(url), headers=headers, **fs.kwargs) as answer:
+        fs._raise_not_found_for_status(answer, url)
+        pieces, size = [], 0
+        async for piece in answer.content.iter_any():
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                raise too_large(url, most)
+    return b"".join(pieces)
+
+
+async def _read_object(fs: Any, path: str, most: int) -> bytes:
+    """Reads an object of S3 in one request, which also tells its size."""
+    bucket, key, version = fs.split_path(path)
+    of = {"Bucket": bucket, "Key": key, **({"VersionId": version} if version else {})}
+    answer = await fs._call_s3("get_object", **of)
+    try:
+        if answer["ContentLength"] > most:
+            raise too_large(path, most)
+        return await answer["Body"].read()  # type: ignore[no-any-return]
+    finally:
+        answer["Body"].close()
