@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 #: CPU seconds and bytes of memory for any file, and for each byte of it; and the most of both.
 SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.7, 1e-6, 30.0
@@ -110,7 +110,7 @@ class _Helper:
         self.process.communicate()
 
 
-def _exactly(file: BinaryIO, size: int) -> bytes:
+def _exactly(file: IO[bytes], size: int) -> bytes:
     content = file.read(size)
     if len(content) != size:
         raise ValueError("too short")

@@ -176,8 +176,10 @@ def _is_upright(content: bytes, here: float) -> bool:
 
 #: What a helper does: the same, without a limit of pixels but with one of time and memory.
 WORK: dict[str, Callable[..., list[bytes]]] = {
-    "squares": lambda *of: [square.tobytes() for square in _squares_of(*of, math.inf)],
-    "thumbnail": lambda *of: [_thumbnail_of(*of, math.inf)],
+    "squares": lambda content, sizes, most, scaling: [
+        square.tobytes() for square in _squares_of(content, sizes, most, scaling, math.inf)
+    ],
+    "thumbnail": lambda content, side, most: [_thumbnail_of(content, side, most, math.inf)],
     "kind": lambda content: [_kind_of(content, math.inf).encode()],
     "upright": lambda content: [str(_is_upright(content, math.inf)).encode()],
 }

@@ -35,9 +35,8 @@ def webp() -> bytes:
 
 def jpeg_2000() -> bytes:
     """A JPEG 2000 of one colour that declares nearly 200 million pixels in one tile."""
-    content = encoded(Image.new("RGB", (64, 64)), "JPEG2000", no_jp2=True)
+    content = bytearray(encoded(Image.new("RGB", (64, 64)), "JPEG2000", no_jp2=True))
     place = content.index(b"\xff\x51") + 6
-    content = bytearray(content)
     struct.pack_into(">II", content, place, WIDTH, HEIGHT)
     struct.pack_into(">II", content, place + 16, WIDTH, HEIGHT)
     return bytes(content)
