@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 #: The longest line that ``explain`` makes of an exception that is not ours.
@@ -40,6 +41,10 @@ _ADVICE = {
         "resources.backbones_per_scorer, or lower batch_size and start over with --overwrite."
     ),
 }
+#: Control characters, those that turn the direction of writing, and halves of characters.
+_CONTROLS = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
 #: Ray's wrapper of what a task raised: its text is a traceback, the error itself is its cause.
 _WRAPPER = "ray.exceptions.RayTaskError"
 
@@ -87,6 +92,17 @@ def chain_of_causes(error: BaseException) -> Iterator[BaseException]:
         yield seen
         cause = getattr(seen, "cause", None)
         seen = cause if isinstance(cause, BaseException) else seen.__cause__
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Returns a text that does nothing to a terminal: control characters are escaped.
+
+    They move the cursor, clear the screen, begin a line or turn the direction of writing, so that
+    a name could forge what is read. kept: those that stay.
+    """
+    return _CONTROLS.sub(
+        lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

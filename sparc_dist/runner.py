@@ -236,7 +236,7 @@ def _unit_facts(config: Config, results: Results) -> list[dict[str, Any]]:
         unit: dict[str, Any] = {"dataset": key[0], "backbone": key[1], "status": "done"}
         if metrics := results.metrics.get(key):
             unit |= {"images": metrics["images"], "errors": metrics["errors"]["images"]}
-            hashes = ("weights_sha256", "prompts_sha256")
+            hashes = ("weights_sha256", "checkpoint", "prompts_sha256")
             unit |= {name: metrics[name] for name in hashes if name in metrics}
             if metrics["errors"]["images"]:  # what the report says was done about them
                 unit["max_error_share"] = config.max_error_share

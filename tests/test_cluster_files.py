@@ -105,10 +105,22 @@ def test_ray_is_started_with_its_disk_and_its_autoscaler_and_without_telemetry()
     assert f"mkdir -p {spill}" in CLUSTER["setup_commands"]
 
 
+def test_strangers_reach_no_machine_and_containers_have_no_root() -> None:
+    cluster = AutoscalingConfig(CLUSTER, skip_content_hash=True)
+    for name, node in NODE_TYPES.items():
+        # Otherwise Ray's launcher makes a group that lets in ssh from anywhere.
+        assert all(
+            re.fullmatch("sg-[0-9a-f]{17}", g) for g in node["node_config"]["SecurityGroupIds"]
+        )
+        assert re.search(r"@sha256:[0-9a-f]{64}$", cluster.get_docker_config(name)["image"])
+    assert "--user=ray" in CLUSTER["docker"]["run_options"]
+
+
 def test_images_have_the_very_version_of_ray() -> None:
     (demanded,) = (r for r in map(Requirement, PROJECT["dependencies"]) if r.name == "ray")
     for image in images():
-        found = re.fullmatch(r"[\w./-]+:(?:[\w.]+-ray)?(\d+\.\d+\.\d+)(?:-py3(\d+)-\w+)?", image)
+        tag = image.partition("@")[0]
+        found = re.fullmatch(r"[\w./-]+:(?:[\w.]+-ray)?(\d+\.\d+\.\d+)(?:-py3(\d+)-\w+)?", tag)
         assert found, image
         assert found[1] == RAY_CLUSTER["rayVersion"]
         assert found[1] in demanded.specifier
@@ -139,9 +151,13 @@ def test_what_must_not_be_in_a_file(name: str, pattern: str) -> None:
     assert not re.search(pattern, TEXTS[name])
 
 
-@pytest.mark.parametrize("name", ["cluster.yaml", "jobs/rayjob.yaml", "jobs/rayservice.yaml"])
-def test_three_places_are_to_be_edited(name: str) -> None:
-    assert sorted(set(re.findall(r"# EDIT (\d)", TEXTS[name]))) == ["1", "2", "3"]
+@pytest.mark.parametrize(
+    ("name", "places"), [("cluster.yaml", 5), ("jobs/rayjob.yaml", 3), ("jobs/rayservice.yaml", 3)]
+)
+def test_the_places_to_edit_are_numbered(name: str, places: int) -> None:
+    numbers = sorted({int(number) for number in re.findall(r"# EDIT (\d)", TEXTS[name])})
+    assert numbers == list(range(1, places + 1))
+    assert f"{'Five' if places == 5 else 'Three'} places to edit are marked EDIT" in TEXTS[name]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -14,6 +14,7 @@ from torch.utils.serialization import config as serialization
 
 from sparc_dist.backbones.loading import NoDraws
 from sparc_dist.backbones.names import check_model
+from sparc_dist.backbones.torchscript import is_torchscript, read_tensors
 from sparc_dist.backbones.weights import find_checkpoint
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError, one_line
@@ -24,23 +25,20 @@ _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 _POSITIONS = "visual.positional_embedding"
 
 
-def create_model(config: BackboneConfig) -> Any:
-    """Returns the model of a config with its weights, in float32 on the CPU."""
+def create_model(config: BackboneConfig) -> tuple[Any, str]:
+    """Returns the model of a config, in float32 on the CPU, and the path of its weights."""
     check_model(config)
-    tag = open_clip.get_pretrained_cfg(config.model, config.weights)
+    tag = open_clip.get_pretrained_cfg(config.model, config.tag)
     if tag:
         _check_activation(config, tag.get("quick_gelu", False))
     path = find_checkpoint(config)
-    if _is_torchscript(path):
-        # Archives in this form are OpenAI's, whose models were trained with QuickGELU.
-        _check_activation(config, True)
     # open_clip resizes the position embeddings of ViTs, but not those of ResNets.
     resnet = config.model.startswith("RN")
     try:
-        # Mapped into memory, a file is copied once, into the model; torch's old format cannot be.
-        mapped = {"load.mmap": zipfile.is_zipfile(path)}
-        with NoDraws(), serialization.patch(mapped):  # type: ignore[attr-defined]
+        with NoDraws():
             model: Any = _load_model(config, path, None if resnet else config.image_size)
+    except UserError:
+        raise
     except Exception as error:  # torch and open_clip raise many types
         location = "" if path == config.weights else f", stored in {path},"
         raise UserError(
@@ -50,18 +48,30 @@ def create_model(config: BackboneConfig) -> Any:
         ) from None
     if resnet and config.image_size is not None:
         _resize_attention_pool(model.visual, config)
-    return model
+    return model, path
 
 
 def _load_model(config: BackboneConfig, path: str, image_size: int | None) -> Any:
+    """Returns the model with the tensors of a file; no code in the file is run."""
     options = {"force_image_size": image_size, "force_preprocess_cfg": _normalisation(config)}
-    if not _is_torchscript(path):
-        return open_clip.create_model(config.model, pretrained=path, **options)
-    # The form in which OpenAI publishes its weights. open_clip reads it only if it downloaded the
-    # file itself. Only the tensors are used; no code in the archive is run.
-    model = open_clip.create_model(config.model, load_weights=False, **options)
-    archive: Any = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
-    state = {name: v for name, v in archive.state_dict().items() if name not in _NOT_WEIGHTS}
+    if is_torchscript(path):
+        # Archives in this form are OpenAI's, whose models were trained with QuickGELU.
+        _check_activation(config, True)
+        return _load_openai_form(config, path, options)
+    zipped = zipfile.is_zipfile(path)
+    # Mapped into memory, a file is copied once, into the model; torch's old format cannot be.
+    with serialization.patch({"load.mmap": zipped}):  # type: ignore[attr-defined]
+        if not path.endswith((".safetensors", ".npz", ".npy")):
+            _check_tensors_only(path, zipped)
+        return open_clip.create_model(config.model, pretrained=path, weights_only=True, **options)
+
+
+def _load_openai_form(config: BackboneConfig, path: str, options: dict[str, Any]) -> Any:
+    """Returns the model with the tensors of a TorchScript archive."""
+    model = open_clip.create_model(
+        config.model, load_weights=False, pretrained_text=False, **options
+    )
+    state = {name: v for name, v in read_tensors(path).items() if name not in _NOT_WEIGHTS}
     if _POSITIONS in state:  # torch cannot interpolate in half precision
         state[_POSITIONS] = state[_POSITIONS].float()
     resize_pos_embed(state, model)
@@ -71,26 +81,32 @@ def _load_model(config: BackboneConfig, path: str, image_size: int | None) -> An
     return model
 
 
+def _check_tensors_only(path: str, zipped: bool) -> None:
+    """Raises an error for a checkpoint that has more than tensors, or compressed ones.
+
+    open_clip reads a file that raises TypeError a second time, in the way of torch's environment
+    variables, which may allow code; the file has been read without an error before.
+    """
+    if zipped:
+        with zipfile.ZipFile(path) as archive:
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise ValueError("its records are compressed, which torch never does")
+    torch.load(path, "cpu", weights_only=True)
+
+
 def _normalisation(config: BackboneConfig) -> dict[str, tuple[float, ...]]:
     """Returns the mean and SD of the pixels that the weights were trained on.
 
     open_clip knows them for its tags. A file is assumed to use those of most tags of its model;
     open_clip would assume CLIP's, which are wrong for SigLIP and MobileCLIP, for example.
     """
-    named = open_clip.get_pretrained_cfg(config.model, config.weights)
+    named = open_clip.get_pretrained_cfg(config.model, config.tag)
     names = open_clip.list_pretrained_tags_by_model(config.model)
     tags = [named] if named else [open_clip.get_pretrained_cfg(config.model, n) for n in names]
     counts = Counter((tuple(tag["mean"]), tuple(tag["std"])) for tag in tags if "mean" in tag)
     for (mean, std), _ in counts.most_common(1):
         return {"mean": mean, "std": std}
     return {}
-
-
-def _is_torchscript(path: str) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _resize_attention_pool(visual: Any, config: BackboneConfig) -> None:

@@ -14,11 +14,12 @@ import re
 import socket
 import threading
 import urllib.request
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-from huggingface_hub.errors import RemoteEntryNotFoundError
+from huggingface_hub.errors import RemoteEntryNotFoundError, RevisionNotFoundError
 
 from sparc_dist.config import OPENAI, BackboneConfig
 from sparc_dist.errors import UserError, one_line
@@ -34,19 +35,31 @@ def find_tagged(config: BackboneConfig) -> str:
     tag = _tag(config)
     repository, files = _files(tag)
     for file in files:
-        found = try_to_load_from_cache(repository, file)
+        found = try_to_load_from_cache(repository, file, revision=config.revision)
         if isinstance(found, str):
             return found
     obstacle = _obstacle()
     for file in files if obstacle is None else ():
         try:
-            return hf_hub_download(repository, file)
+            return hf_hub_download(repository, file, revision=config.revision)
+        except RevisionNotFoundError:
+            raise UserError(
+                f"Backbone {config.name}: {_page(repository)} has no revision {config.revision}; "
+                "name one of its commits or tags in `weights`, or remove the revision."
+            ) from None
         except Exception as error:  # errors of the client and of the libraries it uses
             obstacle = f"the hub did not return them ({_reason(error)})"
             if not isinstance(error, RemoteEntryNotFoundError):
                 break  # another file name would not help
-    page = f"{without_secrets(constants.ENDPOINT)}/{repository}"
-    raise _not_here(config, str(obstacle), f"{' or '.join(files)} of {page}")
+    raise _not_here(config, str(obstacle), f"{' or '.join(files)} of {_page(repository)}")
+
+
+def revision_of(path: str) -> str | None:
+    """Returns the commit of a file in this node's hub cache; None for a file elsewhere."""
+    parts = Path(path).parts
+    cache = Path(constants.HF_HUB_CACHE).parts
+    # models--OWNER--NAME/snapshots/COMMIT/FILE
+    return parts[len(cache) + 2] if parts[: len(cache)] == cache else None
 
 
 def check_tagged(config: BackboneConfig) -> None:
@@ -65,7 +78,7 @@ def check_tagged(config: BackboneConfig) -> None:
 def _not_here(config: BackboneConfig, obstacle: str, files: str) -> UserError:
     """Returns the error about weights that are not on this node and cannot be downloaded."""
     openai = dict(OPENAI.values()).get(config.model)
-    if (config.weights or "").lower() == "openai" and openai:
+    if config.tag == "openai" and openai:
         remedy = f"put OpenAI's {openai} on every node and set `weights_folder` to its folder"
     else:
         remedy = f"put {files} on every node and set `weights` to its path"
@@ -105,7 +118,7 @@ def _tag(config: BackboneConfig) -> dict[str, Any]:
     """Returns open_clip's config of a tag."""
     import open_clip
 
-    tag: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.weights)
+    tag: dict[str, Any] = open_clip.get_pretrained_cfg(config.model, config.tag)
     if tag:
         return tag
     tags = open_clip.list_pretrained_tags_by_model(config.model)
@@ -125,6 +138,10 @@ def _files(tag: dict[str, Any]) -> tuple[str, list[str]]:
     if not name:
         return repository, [HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME]
     return repository, [os.path.splitext(name)[0] + ".safetensors", name]
+
+
+def _page(repository: str) -> str:
+    return f"{without_secrets(constants.ENDPOINT)}/{repository}"
 
 
 def _obstacle() -> str | None:

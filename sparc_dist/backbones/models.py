@@ -21,6 +21,7 @@ from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of
 from sparc_dist.backbones.text_tower import encode_tokens
 from sparc_dist.backbones.tiny import model as tiny
 from sparc_dist.backbones.transfer import Transfer
+from sparc_dist.backbones.weights import describe_checkpoint
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
@@ -59,11 +60,12 @@ class Backbone:
         self.name = config.name
         self.features = config.features
         self.local_scale = config.local_scale
+        self._path: str | None = None
         if config.model == TINY:
             tiny.register()
             self.model = tiny.load_tiny_model()
         else:
-            self.model = create_model(config)
+            self.model, self._path = create_model(config)
         if self.features != "global":
             check_patches(config, self.model.visual)
         self.device = torch.device(device)
@@ -80,6 +82,11 @@ class Backbone:
         )
         # Otherwise cuDNN would round float32 convolutions to TF32.
         torch.backends.cudnn.allow_tf32 = False
+
+    @cached_property
+    def checkpoint(self) -> dict[str, str] | None:
+        """The SHA-256 of the file that has the weights, and its revision; None if bundled."""
+        return None if self._path is None else describe_checkpoint(self._path)
 
     @property
     def input(self) -> dict[str, Any]:

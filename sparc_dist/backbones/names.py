@@ -31,7 +31,7 @@ def check_model(config: BackboneConfig) -> None:
             raise no_patches(config)
         return
     openai = [model for model, _ in OPENAI.values()]
-    if (config.weights or "").lower() == "openai":
+    if config.tag == "openai":
         known = openai  # no other model has such weights
     plain = {_plain(name): name for name in reversed(known)}
     close = get_close_matches(_plain(config.model), plain, CLOSEST, 0.5)

@@ -46,13 +46,23 @@ class TextCache:
         return np.array([known[text] for text in texts], dtype=np.float32)
 
     def stored(self, texts: Sequence[str]) -> Float32 | None:
-        """Returns the embeddings (n, d) of texts; None unless all of them are stored."""
-        known = {text: row for url in self.urls for text, row in self._read(url).items()}
+        """Returns the embeddings (n, d) of texts; None unless all of them are stored.
+
+        Unlike in ``embed``, a file that cannot be read is an error.
+        """
+        known = {text: row for url in self.urls for text, row in self._parsed(url).items()}
         if any(text not in known for text in texts):
             return None
         return np.array([known[text] for text in texts], dtype=np.float32)
 
     def _read(self, url: str) -> dict[str, Float32]:
+        """Returns what a file holds; nothing if it cannot be read."""
+        try:
+            return self._parsed(url)
+        except OSError:
+            return {}
+
+    def _parsed(self, url: str) -> dict[str, Float32]:
         """Returns what a file holds; nothing if it is missing, damaged or of another maker."""
         try:
             table = storage.read_table(url)
@@ -60,7 +70,7 @@ class TextCache:
                 return {}
             flat = table["embedding"].combine_chunks().flatten().to_numpy()
             return dict(zip(table["text"].to_pylist(), flat.reshape(len(table), -1), strict=True))
-        except (OSError, ValueError, KeyError, pa.ArrowException):
+        except (FileNotFoundError, ValueError, KeyError, pa.ArrowException):
             return {}
 
     def _write(self, url: str, rows: dict[str, Float32]) -> None:

@@ -46,6 +46,14 @@ def find_checkpoint(config: BackboneConfig) -> str:
     return path
 
 
+def describe_checkpoint(path: str) -> dict[str, str]:
+    """Returns the SHA-256 of a checkpoint and, if it is from the hub, its revision there."""
+    with open(path, "rb") as file:
+        facts = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    revision = hub.revision_of(path)
+    return facts if revision is None else {**facts, "revision": revision}
+
+
 def check_checkpoint(config: BackboneConfig) -> None:
     """Raises UserError if the checkpoint is neither on this node nor to be had; loads nothing."""
     weights = config.weights or ""

@@ -87,7 +87,8 @@ class FreeScorer:
             loaded = self._texts[name][1]
             result |= {"weights_sha256": loaded.weights_sha256, "device": loaded.device}
             result |= {"text_seconds": loaded.text_seconds}
-            results.append(result | {"input": json.dumps({"size": self._size})})
+            result |= {"input": json.dumps({"size": self._size}), "checkpoint": "null"}
+            results.append(result)
         return batch.drop_columns("pixels").append_column(
             "results", pa.array([results], pa.list_(RESULT))
         )

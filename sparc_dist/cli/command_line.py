@@ -38,7 +38,8 @@ from sparc_dist.cli import (
     view,
 )
 from sparc_dist.cli.options import EPILOG, add_verbose
-from sparc_dist.errors import UserError, did_you_mean, explain
+from sparc_dist.cli.terminal import printable_output
+from sparc_dist.errors import UserError, did_you_mean, explain, printable
 
 #: In the order in which ``--help`` lists them.
 COMMANDS = (
@@ -68,6 +69,11 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
+    with printable_output():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
     if options.verbose:  # ours only: other libraries log what they send, with its signatures
@@ -78,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = options.command(options)
             return code
     except UserError as error:
-        print(f"sparc-dist: {error}", file=sys.stderr)
+        print(f"sparc-dist: {printable(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader, such as head, has closed the pipe; Python must not write to it again.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.options import (
+    add_raw_csv,
     add_unit,
     add_wait,
     new_command,
@@ -62,6 +63,7 @@ def add_parser(group: Any) -> None:
     fixed.add_argument(
         "--top", type=positive_int, metavar="K", help="present are the K highest of each image"
     )
+    add_raw_csv(parser)
     add_wait(parser)
 
 
@@ -79,7 +81,7 @@ def decide(options: Namespace) -> int:
         unit = open_unit(root, options.dataset, options.backbone, deciding=True)
         rule = _rule(options, unit.classes)
         done = refit(unit, rule)
-        update_labels(root, unit)
+        update_labels(root, unit, options.raw_csv)
     print(_table(unit.classes, done, rule))
     for doubt in sentences(doubts_of(done.decision.status, unit.classes)):
         print(doubt)

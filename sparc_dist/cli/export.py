@@ -6,7 +6,7 @@ from argparse import Namespace
 from contextlib import suppress
 from typing import Any
 
-from sparc_dist.cli.options import add_unit, check_out, new_command, run_root
+from sparc_dist.cli.options import add_raw_csv, add_unit, check_out, new_command, run_root
 from sparc_dist.errors import UserError
 
 #: Each format and what it writes.
@@ -42,6 +42,7 @@ def add_parser(group: Any) -> None:
     parser.add_argument("--format", required=True, metavar="F", choices=FORMATS, help="see above")
     parser.add_argument("--out", required=True, metavar="FILE", help="a file or a URL")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    add_raw_csv(parser)
 
 
 def export(options: Namespace) -> int:
@@ -50,14 +51,15 @@ def export(options: Namespace) -> int:
     from sparc_dist.report.export import FORMATS as WRITERS
     from sparc_dist.runs.finished_unit import open_unit
 
-    out = options.out
+    out, is_csv = options.out, options.format.startswith("csv")
+    if options.raw_csv and not is_csv:
+        raise UserError(f"--raw-csv has no meaning for --format {options.format}; leave it out.")
     check_out(out)
-    with suppress(
-        PermissionError
-    ):  # a store that forbids listing refuses to tell of a missing file
+    # A store that forbids listing refuses to tell of a missing file.
+    with suppress(PermissionError):
         if not options.overwrite and storage.exists(out):
             raise UserError(f"--out {out} exists; choose another name, or add --overwrite.")
     unit = open_unit(run_root(options.run), options.dataset, options.backbone)
-    WRITERS[options.format](unit, out)
+    WRITERS[options.format](unit, out, *([options.raw_csv] if is_csv else []))
     print(f"Wrote {out} ({options.format}, {unit.metrics['images']} images)")
     return 0

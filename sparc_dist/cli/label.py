@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_to_end
-from sparc_dist.cli.options import add_overwrite, add_retry_errors, add_wait, new_command
+from sparc_dist.cli.options import (
+    add_overwrite,
+    add_raw_csv,
+    add_retry_errors,
+    add_wait,
+    new_command,
+)
+from sparc_dist.cli.terminal import grey
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,6 +79,7 @@ def add_parser(group: Any) -> None:
     )
     add_retry_errors(parser)
     add_overwrite(parser)
+    add_raw_csv(parser)
     add_wait(parser)
 
 
@@ -107,9 +115,9 @@ def _label(options: Namespace) -> int:
     url = done.layout.labels_csv
     # After photos were added, those are what one wants to see.
     known = labelled_images(url) if done.changes and is_ours(url) else set()
-    shown, count = write_labels(image_labels(open_unit(root)), url, SHOWN, known)
+    shown, count = write_labels(image_labels(open_unit(root)), url, SHOWN, known, options.raw_csv)
     for image in shown:
-        print(_grey(image.line()) if image.empty else image.line())
+        print(grey(image.line()) if image.empty else image.line())
     if count > len(shown):
         print(f"… and {count - len(shown):,} more")
     for remark in _remarks(results):
@@ -136,8 +144,3 @@ def _in_own_words(message: str) -> str:
     for words, own in OWN_WORDS.items():
         message = message.replace(words, own)
     return message
-
-
-def _grey(line: str) -> str:
-    """Returns a line in grey on a terminal."""
-    return f"\x1b[90m{line}\x1b[0m" if sys.stdout.isatty() else line

@@ -109,6 +109,15 @@ def add_overwrite(parser: Any) -> None:
     )
 
 
+def add_raw_csv(parser: Any) -> None:
+    """Adds --raw-csv."""
+    parser.add_argument(
+        "--raw-csv",
+        action="store_true",
+        help="leave texts such as =1+1 in CSV files as they are, which spreadsheets calculate",
+    )
+
+
 def add_wait(parser: Any) -> None:
     """Adds the option to wait for another writer."""
     parser.add_argument(

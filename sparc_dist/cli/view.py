@@ -34,6 +34,7 @@ def add_parser(group: Any) -> None:
 def view(options: Namespace) -> int:
     """Serves a run until a signal stops it."""
     import sys
+    from threading import Event
 
     from sparc_dist.report.view.server import ViewServer
     from sparc_dist.report.view.site import Site
@@ -46,7 +47,7 @@ def view(options: Namespace) -> int:
                 import webbrowser
 
                 webbrowser.open(server.url)
-            server.serve_forever(poll_interval=0.2)
+            Event().wait()
         except KeyboardInterrupt:
             with site.changing:  # what is being written is finished first
                 print("Stopped.")

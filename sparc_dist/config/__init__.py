@@ -8,7 +8,7 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
-from sparc_dist.config.labelling import LABEL_MODEL, label_config
+from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config
 from sparc_dist.config.presets import (
     DATASET_KINDS,
     ENSEMBLE,
@@ -35,6 +35,7 @@ __all__ = [
     "ENSEMBLE",
     "KEYS_IN_URL",
     "LABEL_MODEL",
+    "LABEL_UNIT",
     "MAX_IMAGE_BYTES",
     "OPENAI",
     "SIMULATED",

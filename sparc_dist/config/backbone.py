@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -15,9 +16,13 @@ Features = Literal["global", "local", "both"]
 LOCAL_SCALE = 100.0
 
 
+#: How the names of checkpoint files end.
+_FILES = (".pt", ".pth", ".bin", ".safetensors")
+
+
 def is_file_name(weights: str) -> bool:
     """Whether ``weights`` names a checkpoint file rather than an open_clip tag."""
-    return "/" in weights or weights.endswith((".pt", ".pth", ".bin", ".safetensors"))
+    return "/" in weights or weights.endswith(_FILES)
 
 
 class BackboneConfig(Section):
@@ -27,7 +32,7 @@ class BackboneConfig(Section):
     model: an open_clip model name, ``sparc-tiny`` (bundled with this package) or ``simulated``
     (only for ``sparc-dist simulate``).
     weights: an open_clip tag such as ``openai``, or the path or URL of a checkpoint; each node
-    downloads a URL once.
+    downloads a URL once. ``openai@REVISION`` is a commit or tag of the hub's repository.
     sha256: the SHA-256 hash of the checkpoint, which is checked before use.
     precision: the precision of the image tower; ``auto`` is float32 on CPUs and, as in OpenAI's own
     code, fp16 on GPUs. Scores are always stored as float32.
@@ -57,8 +62,13 @@ class BackboneConfig(Section):
             raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
         if self.sha256 and not is_file_name(self.weights or ""):
             raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
+        file, at, _ = (self.weights or "").rpartition("@")
+        if at and file.endswith(_FILES):
+            raise ValueError("a file has no revision; remove it, or name the file's `sha256`")
+        if self.revision is not None and not re.fullmatch(r"[\w.-]+", self.revision):
+            raise ValueError("name a commit or a tag of the hub's repository after the @")
         right = f"{self.model}-quickgelu"
-        if (self.weights or "").lower() == "openai" and right in dict(OPENAI.values()):
+        if self.tag == "openai" and right in dict(OPENAI.values()):
             raise ValueError(
                 f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
             )
@@ -71,6 +81,18 @@ class BackboneConfig(Section):
         if self.features != "global" and self.model == SIMULATED:
             raise ValueError(f"model: {SIMULATED} has no images; remove `features`")
         return self
+
+    @property
+    def tag(self) -> str:
+        """The open_clip tag of the weights, without a revision; empty if they are a file."""
+        weights = self.weights or ""
+        return "" if is_file_name(weights) else weights.partition("@")[0].lower()
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of the hub's repository that is asked for."""
+        _, at, revision = (self.weights or "").partition("@")
+        return revision if at and self.tag else None
 
     def sized(self, resnet_size: int | None) -> BackboneConfig:
         """Returns the backbone with the input size that a data set sets for ResNets."""

@@ -124,7 +124,12 @@ def _with_weights_at(
     """Returns the backbone with the absolute path of its weights if they are a file."""
     files = dict(OPENAI.values())
     weights = backbone.weights
-    if folder is not None and weights == "openai" and backbone.model in files:
+    if folder is not None and backbone.tag == "openai" and backbone.model in files:
+        if backbone.revision is not None:
+            raise UserError(
+                f"Backbone {backbone.name}: the weights {weights} are the hub's, and "
+                "`weights_folder` has no revisions; remove one of the two."
+            )
         weights = storage.join(folder, files[backbone.model])
     elif weights is not None and is_file_name(weights):
         weights = absolute(weights)

@@ -11,6 +11,8 @@ from sparc_dist.config.schema import Config
 
 #: The model that labels if none is named.
 LABEL_MODEL = "ViT-B-16-quickgelu"
+#: The names of the only data set and backbone of such a run.
+LABEL_UNIT = ("images", "model")
 
 
 def label_config(
@@ -27,7 +29,7 @@ def label_config(
     if weights is None and model != TINY:
         weights = "openai"
     dataset = {
-        "name": "images",
+        "name": LABEL_UNIT[0],
         "kind": "folder",
         "images": images[0] if len(images) == 1 else images,
         "classes": classes,
@@ -35,7 +37,7 @@ def label_config(
     raw = {
         "output": out,
         "datasets": [dataset],
-        "backbones": [{"name": "model", "model": model, "weights": weights}],
+        "backbones": [{"name": LABEL_UNIT[1], "model": model, "weights": weights}],
         "max_error_share": 1,  # unreadable images have rows of their own
     }
     return resolve(parse(raw, "label"), os.getcwd())

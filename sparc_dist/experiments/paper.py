@@ -38,7 +38,7 @@ def backbone_name(backbone: BackboneConfig) -> str | None:
     """Returns the paper's name of a backbone; None if its model, weights or features are other."""
     if backbone.features != "global":
         return None
-    weights = (backbone.weights or "").rsplit("/", 1)[-1]
+    weights = backbone.tag or (backbone.weights or "").rsplit("/", 1)[-1]
     for name, (model, file) in OPENAI.items():
         if backbone.model == model and weights.lower() in ("openai", file.lower()):
             return name

@@ -19,11 +19,11 @@ import numpy as np
 
 def load_plain(content: bytes) -> Any:
     """Returns the value in a pickle; raises UnpicklingError for anything that is not plain."""
-    _check_memo(content)
+    check_memo(content)
     return _finished(_Unpickler(io.BytesIO(content)).load(), {})
 
 
-def _check_memo(content: bytes) -> None:
+def check_memo(content: bytes) -> None:
     """Rejects a memo index beyond the number of opcodes: the memo would fill all memory."""
     for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= number:

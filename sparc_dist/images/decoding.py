@@ -159,6 +159,21 @@ def _kind_of(content: bytes, here: float) -> str:
         return str(image.format)
 
 
+def is_upright(content: bytes) -> bool:
+    """Whether a JPEG or PNG needs no turn by its EXIF."""
+    try:
+        return _is_upright(content, HERE)
+    except _NotHere:
+        return _apart("upright", content) == [b"True"]
+
+
+def _is_upright(content: bytes, here: float) -> bool:
+    with _bad_images(), _opened(content, MAX_PIXELS, here) as image:
+        if image.format == "PNG":  # its EXIF may stand behind the pixels, which are decoded then
+            _check_work(content, image, 1, here)
+        return _turn_of(image) is None
+
+
 #: What a helper does: the same, without a limit of pixels but with one of time and memory.
 WORK: dict[str, Callable[..., list[bytes]]] = {
     "squares": lambda content, sizes, most, scaling: [
@@ -166,6 +181,7 @@ WORK: dict[str, Callable[..., list[bytes]]] = {
     ],
     "thumbnail": lambda content, side, most: [_thumbnail_of(content, side, most, math.inf)],
     "kind": lambda content: [_kind_of(content, math.inf).encode()],
+    "upright": lambda content: [str(_is_upright(content, math.inf)).encode()],
 }
 
 

@@ -131,8 +131,8 @@ def read_image(uri: str, most: int = MAX_IMAGE_BYTES) -> bytes | BadImage:
         return BadImage("there is no such file", passing=not is_web(uri))
     except NoBucket:
         return BadImage("there is no such bucket", passing=True)
-    except BadUrl:
-        return BadImage("its URL does not name a file")
+    except BadUrl as error:
+        return BadImage(str(error))
     except PermissionError:
         also = ", or there is no such file" if is_remote(uri) else ""
         return BadImage(f"reading it was refused{also}", passing=True)

@@ -82,7 +82,10 @@ class EmbeddedPhase:
         scoring = target.scoring(loaded.weights_sha256, found.marker.scoring.device)
         marker = write_shard(target.unit, shard, table, found.errors, scoring)
         spent = retries() - before
-        replace(marker, retries=spent, input=found.marker.input).write(target.unit)
+        made = found.marker
+        replace(marker, retries=spent, input=made.input, checkpoint=made.checkpoint).write(
+            target.unit
+        )
         return len(found.errors), loaded.text_seconds
 
     def _check_images(self, shard: int, found: EmbeddedShard, source: UnitLayout) -> None:

@@ -37,6 +37,7 @@ RESULT = pa.struct(
         ("text_seconds", pa.float64()),
         ("device", pa.string()),
         ("input", pa.string()),
+        ("checkpoint", pa.string()),
         ("precision", pa.string()),
         ("failure", pa.string()),
     ]
@@ -70,6 +71,7 @@ class ScoreShard:
                 with self._reported(config.name):
                     loaded[config.name] = backbone = self._load(config, device, turn)
                     hashing.submit(getattr, backbone, "weights_sha256")
+                    hashing.submit(getattr, backbone, "checkpoint")
         embedded = texts(loaded)
         self._scorers: dict[str, Scorer] = {}
         self._loaded: dict[str, Loaded] = {}
@@ -142,6 +144,7 @@ class ScoreShard:
             "text_seconds": self._loaded[name].text_seconds,
             "device": scorer.backbone.device.type,
             "input": json.dumps(scorer.backbone.input),
+            "checkpoint": json.dumps(scorer.backbone.checkpoint),
             "precision": json.dumps(precision),
         }
 

@@ -218,6 +218,7 @@ class Unit:
             self.config.shard_size,
             self.config.batch_size,
             self.config.jpeg_scaling,
+            markers.checkpoint,
         )
 
     def find_damaged(self) -> None:
@@ -360,5 +361,6 @@ def _facts(summary: MarkerSummary) -> dict[str, Any]:
         "weights_sha256": scorings[0].weights_sha256,
         "prompts_sha256": scorings[0].prompts_sha256,
         "device": "+".join(scoring.device for scoring in scorings),
+        **({"checkpoint": summary.checkpoint} if summary.checkpoint else {}),
         **({"precision": summary.precision} if summary.precision else {}),
     }

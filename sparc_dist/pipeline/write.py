@@ -96,5 +96,6 @@ class WriteShard:
             retries=row["retries"] + retries() - before,
             seconds={"decode": row["seconds"], "score": result["seconds"]},
             input=json.loads(result["input"]),
+            checkpoint=json.loads(result["checkpoint"]),
             precision=json.loads(result["precision"]),
         ).write(target.unit)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparc_dist import storage
+from sparc_dist.config import LABEL_UNIT
+from sparc_dist.errors import printable
+from sparc_dist.report.cells import cell
 from sparc_dist.runs import RunLayout
 from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
 
@@ -62,13 +65,14 @@ class ImageLabels:
 
     def line(self) -> str:
         """Returns what is in the image: the classes present, or else the likeliest absent one."""
+        image = printable(self.image_id)
         if self.error is not None:
-            return f"{self.image_id}: {UNREADABLE} ({self.error})"
+            return f"{image}: {UNREADABLE} ({self.error})"
         present = [label for label in self.classes if label.present]
         likeliest = max(self.classes, key=lambda label: label.probability or 0.0)
         shown = present or [likeliest]
-        names = ", ".join(f"{label.name} {_probability(label)}" for label in shown)
-        return f"{self.image_id}: {names if present else f'nothing (likeliest: {names})'}"
+        names = ", ".join(f"{printable(label.name)} {_probability(label)}" for label in shown)
+        return f"{image}: {names if present else f'nothing (likeliest: {names})'}"
 
 
 def image_labels(unit: FinishedUnit) -> Iterator[ImageLabels]:
@@ -88,17 +92,18 @@ def _class_label(shard: ShardLabels, row: int, index: int, name: str) -> ClassLa
     return ClassLabel(name, known, bool(shard.present[row, index]), score)
 
 
-def is_ours(url: str) -> bool:
-    """Whether there is a file that ``write_labels`` wrote."""
+def is_ours(url: str, missing: bool = False) -> bool:
+    """Whether there is a file that ``write_labels`` wrote. missing: the answer if there is none."""
     head = ",".join(COLUMNS).encode()
-    return storage.read_if_exists(storage.byte_range(url, 0, len(head))) == head
+    found = storage.read_if_exists(storage.byte_range(url, 0, len(head)))
+    return missing if found is None else found == head
 
 
-def update_labels(run: str, unit: FinishedUnit) -> None:
-    """Writes labels.csv of a run again after new decisions, if `sparc-dist label` wrote one."""
-    url = RunLayout(run).labels_csv
-    if is_ours(url):
-        write_labels(image_labels(unit), url)
+def update_labels(run: str, unit: FinishedUnit, raw: bool = False) -> None:
+    """Writes labels.csv of a run again after new decisions, if `sparc-dist label` made the run."""
+    url, parts = RunLayout(run).labels_csv, tuple(unit.unit.root.split("/"))
+    if is_ours(url, missing=parts[-2:] == LABEL_UNIT):
+        write_labels(image_labels(unit), url, raw=raw)
 
 
 def labelled_images(url: str) -> set[str]:
@@ -110,13 +115,18 @@ def labelled_images(url: str) -> set[str]:
 
 
 def write_labels(
-    images: Iterable[ImageLabels], url: str, keep: int = 0, known: Container[str] = ()
+    images: Iterable[ImageLabels],
+    url: str,
+    keep: int = 0,
+    known: Container[str] = (),
+    raw: bool = False,
 ) -> tuple[list[ImageLabels], int]:
     """Writes one CSV line per image and class; returns some images and the total.
 
     An image that could not be read has one line, without a class. Returned are the first ``keep``
-    images whose ids are not ``known``.
+    images whose ids, as written, are not ``known``. raw: what looks like a formula stays as it is.
     """
+    written = str if raw else cell
     first: list[ImageLabels] = []
     count = 0
     with storage.atomic_file(url) as path, path.open("w", newline="", encoding="utf-8") as file:
@@ -124,15 +134,16 @@ def write_labels(
         writer.writerow(COLUMNS)
         for image in images:
             count += 1
-            if len(first) < keep and image.image_id not in known:
+            image_id = written(image.image_id)
+            if len(first) < keep and image_id not in known:
                 first.append(image)
             if image.error is not None:
-                writer.writerow([image.image_id, "", "", UNREADABLE, "", ""])
+                writer.writerow([image_id, "", "", UNREADABLE, "", ""])
             for rank, label in enumerate(image.classes, 1):
                 number = "" if label.probability is None else f"{label.probability:.4f}"
                 present = "yes" if label.present else "no"
                 score = f"{label.score:.4f}"
-                writer.writerow([image.image_id, label.name, number, present, score, rank])
+                writer.writerow([image_id, written(label.name), number, present, score, rank])
     return first, count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -63,11 +64,14 @@ def _write(
     """
     layout = results.layout
     earlier = report_files(layout)
-    shown = {(unit.dataset, unit.backbone) for unit in exhibits} | {*results.failures}
-    kept = {} if shown.issuperset(product(results.datasets, results.units)) else earlier
+    shown = {(unit.dataset, unit.backbone) for unit in exhibits}
+    whole = shown.issuperset(product(results.datasets, results.units))
+    kept = {} if whole else earlier
     sheets = _sheets(layout, results)
     figures = {key: _figure(layout, key) for key in sheets}
-    texts = {"tables.md": to_markdown(results), "tables.csv": to_csv(results)}
+    # Many programs show HTML in Markdown.
+    tables = html.escape(to_markdown(results), quote=False)
+    texts = {"tables.md": tables, "tables.csv": to_csv(results)}
     texts |= dict(site(results, exhibits, figures, others))
     contents = {name: text.encode(errors="replace") for name, text in texts.items()}
     contents |= {figures[key]: sheet for key, sheet in sheets.items()}
@@ -78,7 +82,7 @@ def _write(
         list(workers.map(lambda name: _write_one(layout, name, contents), contents))
         old = (storage.join(layout.report, name) for name in named if name not in {*names, *kept})
         list(workers.map(storage.delete, old))
-    for dataset in results.datasets if not kept else ():
+    for dataset in results.datasets if whole else ():
         units = (unit for unit in exhibits if unit.dataset == dataset)
         Thumbnails(layout, dataset).keep({key for unit in units for key in unit.images})
     # Those that were written elsewhere are sealed.

@@ -56,6 +56,7 @@ class ImageModel:
     """The model that a labeler needs to embed images.
 
     backbone: its config. input: size, mean and std of the images it takes; None if not known.
+    checkpoint: the SHA-256 of the file that had its weights, and its revision on the hub.
     shard_size, batch_size, jpeg_scaling: of the fit; with the same ones, the same images get the
     same bits.
     """
@@ -67,6 +68,7 @@ class ImageModel:
     shard_size: int
     batch_size: int
     jpeg_scaling: bool = False
+    checkpoint: dict[str, str] | None = None
 
     def check(self, weights_sha256: str, model_input: Mapping[str, Any]) -> None:
         """Raises UserError unless a model that was loaded is this one."""

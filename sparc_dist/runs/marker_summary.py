@@ -33,6 +33,7 @@ class MarkerSummary:
     retries: int = 0
     scorings: set[Provenance] = field(default_factory=set)
     input: dict[str, Any] | None = None
+    checkpoint: dict[str, str] | None = None
     precision: dict[str, Any] | None = None
     debiased: Moments | None = None
     key: str = ""
@@ -63,6 +64,7 @@ class MarkerSummary:
         self.retries += marker.retries
         self.scorings.add(marker.scoring)
         self.input = self.input or marker.input
+        self.checkpoint = self.checkpoint or marker.checkpoint
         self.precision = self.precision or marker.precision
         if marker.debiased is not None:
             new = Moments(marker.images, *map(np.array, marker.debiased))

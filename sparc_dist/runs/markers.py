@@ -30,7 +30,8 @@ class Marker:
 
     reasons: the number of errors of each kind. sha256: of its files "scores" and "errors". passing:
     the number of errors that may pass. retries: the number of repeated requests to the store.
-    seconds: per step. input: the images that the model takes. precision: only of the first shard,
+    seconds: per step. input: the images that the model takes. checkpoint: the SHA-256 of the file
+    with its weights and, if it is from the hub, its revision. precision: only of the first shard,
     how far scores in less than float32 differ from float32. debiased: mean and deviations of the
     debiased singleton scores, where a labeler was applied.
     """
@@ -45,6 +46,7 @@ class Marker:
     retries: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     input: dict[str, Any] | None = None
+    checkpoint: dict[str, str] | None = None
     precision: dict[str, Any] | None = None
     debiased: list[list[float]] | None = None
 

@@ -24,7 +24,14 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.errors import UserError
-from sparc_dist.storage.urls import is_chain, is_remote, is_web, without_secrets
+from sparc_dist.storage.urls import (
+    PROTOCOLS,
+    is_allowed,
+    is_chain,
+    is_remote,
+    is_web,
+    without_secrets,
+)
 
 T = TypeVar("T")
 ATTEMPTS = 8
@@ -126,11 +133,18 @@ def resolve(url: str) -> tuple[Any, str]:
     """
     if not is_remote(url):
         return LocalFileSystem(), url
+    if not is_allowed(url):
+        raise BadUrl(
+            f"{without_secrets(url)} is not opened: its protocol is none of "
+            f"{', '.join(PROTOCOLS)}, or zip or tar in one of them; correct the URL."
+        )
     if is_chain(url):
-        archive = url.rpartition("::")[2]
+        inside, _, archive = url.rpartition("::")
         if not is_remote(archive):
             regular_size(archive)
-        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+            # Otherwise a path that is named like a protocol would count as one.
+            archive = f"file://{os.path.abspath(archive)}"
+        return fsspec.core.url_to_fs(f"{inside}::{archive}")  # type: ignore[no-any-return]
     protocol, _, rest = url.partition("://")
     try:
         fs = fsspec.filesystem(protocol, **_options(protocol))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-#: In these protocols two colons are part of a name.
-_PLAIN = ("s3:", "s3a:", "gs:", "gcs:", "abfs:", "az:", "http:", "https:", "file:", "memory:")
+#: What is opened. fsspec knows many more protocols, some of which run code that a URL names.
+PROTOCOLS = ("file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf")
+#: Archives that may lie in one of them, as in ``zip://a.jpg::s3://bucket/photos.zip``.
+ARCHIVES = ("zip", "tar")
 _RANGE = re.compile(r"(.*)#bytes=(\d+)\+(\d+)", re.DOTALL)
 
 
@@ -21,8 +23,19 @@ def is_web(url: str) -> bool:
 
 
 def is_chain(url: str) -> bool:
-    """Whether ``url`` is an fsspec chain such as ``zip://photos::s3://bucket/x.zip``."""
-    return "::" in url and is_remote(url) and not url.startswith(_PLAIN)
+    """Whether ``url`` is an fsspec chain such as ``zip://photos::s3://bucket/x.zip``.
+
+    In a plain URL two colons are part of a name.
+    """
+    return "::" in url and is_remote(url) and url.partition("://")[0] not in PROTOCOLS
+
+
+def is_allowed(url: str) -> bool:
+    """Whether a URL is one that is opened: of these protocols, or an archive in one of them."""
+    *archives, store = url.split("::") if is_chain(url) else [url]
+    outside = [part.partition("://")[0] for part in archives]
+    plain = not is_remote(store) or store.partition("://")[0] in PROTOCOLS
+    return plain and (not outside or (len(outside) == 1 and outside[0] in ARCHIVES))
 
 
 def without_secrets(url: str) -> str:

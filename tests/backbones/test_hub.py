@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -10,18 +12,27 @@ from pathlib import Path
 
 import open_clip
 import pytest
+import torch
 from huggingface_hub import constants
 
 from sparc_dist.backbones import hub
 from sparc_dist.backbones.checkpoints import _normalisation
 from sparc_dist.backbones.hub import create_tokenizer
-from sparc_dist.backbones.weights import check_checkpoint, find_checkpoint
+from sparc_dist.backbones.weights import (
+    check_checkpoint,
+    describe_checkpoint,
+    find_checkpoint,
+)
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
+from sparc_dist.runs.labeler_file import read_labeler
+from tests.support.openai_form import write_openai_form
+from tests.support.photo_runs import draw_photos, go
 from tests.support.web import Web, web_server
 
 OPENAIS = BackboneConfig(name="b", model="RN50-quickgelu", weights="openai")
 LAIONS = BackboneConfig(name="b", model="ViT-B-32", weights="laion2b_s34b_b79k")
+COMMIT = "0123456789" * 4
 SIGLIP = BackboneConfig(name="b", model="ViT-B-16-SigLIP", weights="webli")
 
 
@@ -42,7 +53,7 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     """Yields a hub on loopback that serves files."""
     with web_server() as web:
-        web.headers = {"X-Repo-Commit": "0123456789" * 4, "X-Error-Code": "EntryNotFound"}
+        web.headers = {"X-Repo-Commit": COMMIT, "X-Error-Code": "EntryNotFound"}
         template = f"{web.place}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(constants, "ENDPOINT", web.place)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -114,6 +125,58 @@ def test_a_tag_is_downloaded_once_and_then_found_in_the_cache(served: Web, file:
     served.asked.clear()
     assert find_checkpoint(LAIONS) == str(path)
     assert not served.asked
+
+
+@pytest.mark.parametrize("revision", [COMMIT, "v1.0"])
+def test_a_pinned_revision_is_downloaded_and_no_other(served: Web, revision: str) -> None:
+    place = "/laion/CLIP-ViT-B-32-laion2B-s34B-b79K/resolve"
+    served.files[f"{place}/main/open_clip_model.safetensors"] = b"of today"
+    served.files[f"{place}/{revision}/open_clip_model.safetensors"] = b"weights"
+    pinned = LAIONS.model_copy(update={"weights": f"{LAIONS.weights}@{revision}"})
+    path = find_checkpoint(pinned)
+    assert Path(path).read_bytes() == b"weights"
+    assert describe_checkpoint(path) == {
+        "sha256": hashlib.sha256(b"weights").hexdigest(),
+        "revision": COMMIT,
+    }
+    served.asked.clear()
+    assert find_checkpoint(pinned) == path
+    assert not served.asked
+
+
+def test_a_revision_that_does_not_exist_is_an_error(served: Web) -> None:
+    served.headers["X-Error-Code"] = "RevisionNotFound"
+    pinned = LAIONS.model_copy(update={"weights": f"{LAIONS.weights}@v9"})
+    with pytest.raises(UserError) as caught:
+        find_checkpoint(pinned)
+    assert str(caught.value) == (
+        f"Backbone b: {served.place}/laion/CLIP-ViT-B-32-laion2B-s34B-b79K has no revision v9; "
+        "name one of its commits or tags in `weights`, or remove the revision."
+    )
+
+
+@pytest.mark.slow
+def test_run_and_labeler_have_the_revision_and_the_hash_of_the_weights(
+    served: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags = {"made": {"hf_hub": "me/small/"}}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "ViT-S-32-alt", tags)
+    torch.manual_seed(0)
+    model = open_clip.create_model("ViT-S-32-alt", load_weights=False).eval()
+    content = write_openai_form(model, tmp_path / "small.pt").read_bytes()
+    served.files["/me/small/resolve/v1.0/open_clip_pytorch_model.bin"] = content
+    draw_photos(tmp_path)
+    pinned = {"name": "small", "model": "ViT-S-32-alt", "weights": "made@v1.0"}
+    data = {"kind": "manifest", "classes": ["cat", "dog", "car"]}
+    results = go(tmp_path, tmp_path / "run", data, backbones=[pinned])
+    assert not results.failures
+    expected = {"sha256": hashlib.sha256(content).hexdigest(), "revision": COMMIT}
+    (unit,) = json.loads((tmp_path / "run" / "run.json").read_text())["units"]
+    assert unit["checkpoint"] == expected
+    labeler = read_labeler(str(tmp_path / "run" / "photos" / "small" / "labeler.safetensors"))
+    assert labeler.model is not None
+    assert labeler.model.checkpoint == expected
+    assert labeler.model.backbone["weights"] == "made@v1.0"
 
 
 @pytest.mark.usefixtures("served")

@@ -291,7 +291,7 @@ def test_a_vit_at_a_forced_size_equals_open_clips(tmp_path: Path, web: Web) -> N
     config = BackboneConfig(
         name="s", model="small-vit", weights=f"{web.place}/small.pt", image_size=96
     )
-    found = create_model(config).eval()
+    found = create_model(config)[0].eval()
     expected = open_clip.create_model("small-vit", pretrained=str(path), force_image_size=96)
     batch = torch.randn(2, 3, 96, 96)
     with torch.inference_mode():

@@ -83,6 +83,9 @@ def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) 
             "write model: RN50-quickgelu",
         ),
         (lambda c: c["backbones"][0].update(model="sparc-tiny"), "remove `weights`"),
+        (lambda c: c["backbones"][0].update(weights="b32.pt@v1"), "a file has no revision"),
+        (lambda c: c["backbones"][0].update(weights="s3://a/b.bin@v1"), "a file has no revision"),
+        (lambda c: c["backbones"][0].update(weights="openai@"), "name a commit or a tag"),
         (
             lambda c: c.update(backbones=[{"name": "t", "model": "sparc-tiny", "image_size": 64}]),
             "remove `image_size`",
@@ -257,3 +260,7 @@ def test_openais_weights_are_taken_from_their_folder(tmp_path: Path) -> None:
     assert len(weights) == 9
     assert weights["ViT-L-14-336"] == str(tmp_path / "clip" / "ViT-L-14-336px.pt")
     assert weights["RN50x64"] == str(tmp_path / "clip" / "RN50x64.pt")
+    pinned = [{**GOOD["backbones"][0], "weights": "openai@v1"}]
+    path.write_text(yaml.safe_dump({**GOOD, "backbones": pinned, "weights_folder": "clip"}))
+    with pytest.raises(UserError, match="`weights_folder` has no revisions; remove one of the two"):
+        load_config(str(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,13 +111,7 @@ class Client:
 def viewing(root: str | Path) -> Iterator[Client]:
     """Serves a run until the block ends."""
     with ViewServer(Site(str(root))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield Client(server)
-        finally:
-            server.shutdown()
-            thread.join()
+        yield Client(server)
 
 
 def unit_of(run: Path) -> UnitLayout:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from sparc_dist import storage
+from sparc_dist.report.cells import cells
 from sparc_dist.report.export.parquet import write_tables
 from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.labels import long_table, wide_table
@@ -18,14 +19,14 @@ from sparc_dist.runs.labels import long_table, wide_table
 SEPARATOR = ";"
 
 
-def write_csv(unit: FinishedUnit, url: str) -> None:
-    """Writes image_id, uri, present, and the probability of each class."""
-    _write_csv(url, map(_joined, _wide(unit)))
+def write_csv(unit: FinishedUnit, url: str, raw: bool = False) -> None:
+    """Writes image_id, uri, present, and the probability of each class. raw: formulas stay."""
+    _write_csv(url, map(_joined, _wide(unit)), raw)
 
 
-def write_long_csv(unit: FinishedUnit, url: str) -> None:
-    """Writes image_id, uri, class, probability, present, score."""
-    _write_csv(url, _long(unit))
+def write_long_csv(unit: FinishedUnit, url: str, raw: bool = False) -> None:
+    """Writes image_id, uri, class, probability, present, score. raw: formulas stay."""
+    _write_csv(url, _long(unit), raw)
 
 
 def write_parquet(unit: FinishedUnit, url: str) -> None:
@@ -59,7 +60,8 @@ def _joined(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("present"), "present", text)
 
 
-def _write_csv(url: str, tables: Iterator[pa.Table]) -> None:
+def _write_csv(url: str, written: Iterator[pa.Table], raw: bool) -> None:
+    tables = written if raw else map(cells, written)
     first = next(tables)
     with storage.atomic_file(url) as path, csv.CSVWriter(path, first.schema) as writer:
         writer.write_table(first)
