@@ -154,8 +154,9 @@ class Backbone:
 
         store: a file with embeddings of an earlier start, to be used and added to.
         """
-        urls = [*([store] if store else []), *user_file(self._config.model, self.weights_sha256)]
-        cache = TextCache(urls, maker(self.weights_sha256, self.device.type))
+        spare = user_file(self._config.model, self.weights_sha256)
+        made_by = maker(self.weights_sha256, self.device.type)
+        cache = TextCache([store] if store else [], made_by, spare)
         return in_kinds(cache.embed(texts_of(bank), self._embed_new), bank)
 
     def _embed_new(self, texts: Sequence[str]) -> Float32:

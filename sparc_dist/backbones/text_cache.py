@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,22 +28,26 @@ class TextCache:
 
     urls: the files; a text is looked for in all of them and added where it is missing.
     maker: what embeds them, such as the hash of the weights; files of other makers are not used.
+    spare: further files, of this user; if they cannot be written, that costs time later only.
     """
 
     urls: Sequence[str]
     maker: str
+    spare: Sequence[str] = ()
 
     def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Float32]) -> Float32:
         """Returns the embeddings (n, d) of texts; ``compute`` returns those of new ones."""
-        stored = [self._read(url) for url in self.urls]
+        places = [*self.urls, *self.spare]
+        stored = [self._read(url) for url in places]
         known = {text: row for part in stored for text, row in part.items()}
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
             known |= zip(new, compute(new), strict=True)
-        for url, part in zip(self.urls, stored, strict=True):
+        for url, part in zip(places, stored, strict=True):
             missing = [text for text in dict.fromkeys(texts) if text not in part]
             if missing and len(part) + len(missing) <= MOST_TEXTS:
-                self._write(url, part | {text: known[text] for text in missing})
+                with suppress(*((OSError, storage.StorageError) if url in self.spare else ())):
+                    self._write(url, part | {text: known[text] for text in missing})
         return np.array([known[text] for text in texts], dtype=np.float32)
 
     def stored(self, texts: Sequence[str]) -> Float32 | None:
@@ -78,11 +83,8 @@ class TextCache:
         matrix = np.stack(list(rows.values()))
         embeddings = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
         columns = {"text": pa.array(list(rows), pa.string()), "embedding": embeddings}
-        try:
-            table = pa.table(columns).replace_schema_metadata({"maker": self.maker})
-            storage.write_table(url, table)
-        except (OSError, storage.StorageError):
-            return  # a place that cannot be written costs time later, and no result
+        table = pa.table(columns).replace_schema_metadata({"maker": self.maker})
+        storage.write_table(url, table)
 
 
 def maker(weights_sha256: str, device: str) -> str:

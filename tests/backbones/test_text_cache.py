@@ -50,8 +50,11 @@ def test_files_that_cannot_be_used_cost_only_time(tmp_path: Path, content: bytes
     assert tower.asked == ["cat"]
     unwritable = tmp_path / "file"
     unwritable.write_text("in the way")
-    rows = TextCache([f"{unwritable}/texts.parquet"], "weights").embed(["cat"], tower)
+    spare = [f"{unwritable}/texts.parquet"]
+    rows = TextCache([], "weights", spare).embed(["cat"], tower)
     assert rows.tolist() == [[3, 99]]
+    with pytest.raises(OSError, match="texts.parquet was refused"):  # a labeler would lack its texts
+        TextCache(spare, "weights").embed(["cat"], tower)
 
 
 def test_where_the_users_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
