@@ -189,7 +189,7 @@ def test_an_unknown_model_is_an_error() -> None:
 
 
 def test_a_size_that_the_model_cannot_take_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"Backbone b: ViT-B-32 .*Kernel size.*`image_size`"):
+    with pytest.raises(UserError, match=r"Backbone b: ViT-B-32 .*\(.*size.*\).*`image_size`"):
         cost("ViT-B-32", 16)
 
 

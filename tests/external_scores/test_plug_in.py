@@ -339,7 +339,7 @@ cells = st.sampled_from(
         pa.array([["x"]] * 4),
         pa.array([[[1.0, 2.0, 3.0]]] * 4),
         pa.array([[True] * 3] * 4),
-        pa.array([[1, 2, 3]] * 4, pa.list_view(pa.uint64())),
+        pa.array([[1, 2, 3]] * 4, pa.large_list(pa.uint64())),
         pa.array([{"a": 1}] * 4),
         pa.array([[("a", 1.0)]] * 4, pa.map_(pa.string(), pa.float64())),
         pa.array([1, 2, 3, 2**63 - 1]),
