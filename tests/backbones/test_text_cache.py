@@ -53,7 +53,8 @@ def test_files_that_cannot_be_used_cost_only_time(tmp_path: Path, content: bytes
     spare = [f"{unwritable}/texts.parquet"]
     rows = TextCache([], "weights", spare).embed(["cat"], tower)
     assert rows.tolist() == [[3, 99]]
-    with pytest.raises(OSError, match="texts.parquet was refused"):  # a labeler would lack its texts
+    # A labeler would lack its texts.
+    with pytest.raises(OSError, match=r"texts\.parquet was refused"):
         TextCache(spare, "weights").embed(["cat"], tower)
 
 

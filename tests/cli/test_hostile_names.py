@@ -83,7 +83,7 @@ def test_names_control_neither_terminal_nor_spreadsheet_nor_page(
 
 def test_errors_name_hostile_paths_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     missing = f"/none/{CLEAR}\nsparc-dist: forged"
-    assert main(["label", missing, "--classes", "cat,dog"]) == 2
+    assert main(["status", missing]) == 2
     error = capsys.readouterr().err
     assert "\x1b" not in error
     assert sum(line.startswith("sparc-dist:") for line in error.splitlines()) == 1

@@ -181,11 +181,11 @@ def test_a_damaged_lease_is_free_when_it_is_old(tmp_path: Path) -> None:
 
 
 def test_of_two_that_take_over_at_once_one_writes(root: str) -> None:
-    with processes(2, stale=1) as both:
-        for turn in range(3):
+    with processes(2, renewed=0.3, stale=4) as both:
+        for turn in range(2):
             place = f"{root}/{turn}"
             storage.create(RunLayout(place).lease, elsewhere().content())
-            time.sleep(2.1)  # the clock of a store has seconds
+            time.sleep(5.1)  # the clock of a store has seconds
             for one in both:
                 one.tell(place)
             said = [one.said() for one in both]

@@ -19,7 +19,7 @@ WRITERS = 8
 LATE = Faults(drop=0.2, reset=0.1, error_500=0.2, seed=3)
 
 
-@pytest.fixture(params=["disk", "s3", "rclone", "memory"])
+@pytest.fixture(params=["disk", "s3", "rclone"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A file that does not exist, in a folder that does not exist."""
     name = f"{uuid4().hex}/deep/file.json"
@@ -30,7 +30,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         "disk": str(tmp_path),
         "s3": f"s3://{BUCKET}",
         "rclone": "s3://runs",
-        "memory": "memory:/",
     }
     return f"{root[request.param]}/{name}"
 
@@ -65,7 +64,7 @@ def test_a_file_is_created_once_and_replaced_by_who_knows_its_version(url: str) 
 
 def test_it_is_known_which_stores_keep_conditions(url: str) -> None:
     version = create(url, b"1")
-    known = not url.startswith(("s3://runs", "memory"))
+    known = not url.startswith("s3://runs")
     assert is_strict(url, b"1") == known
     found = read_versioned(url)
     assert found is not None
