@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Container
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -25,11 +25,13 @@ from sparc_dist.runs import (
     Retry,
     RunLayout,
     UnitKey,
+    UnitLayout,
     claim,
     lease,
 )
 from sparc_dist.runs.ensembles import any_due
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.outcome import FITTING, LABELLING, read_dataset_facts, reason_unfinished
+from sparc_dist.runs.record import finished_units
 from sparc_dist.runs.verification import check_shards, check_unit, mark
 from sparc_dist.storage import without_secrets
 
@@ -58,7 +60,14 @@ def run(
     with lease.writing(layout.root):
         record = claim(layout, config, overwrite, image_changes, growing is not None)
         start = Start(phase, growing, retry_errors, embeddings)
-        return _continue(config, record, problems, start)
+        results = _stored_results(layout, record)
+        if growing == "label" and _lost(record, results):
+            as_it_was = replace(start, growing=None, retry_errors="none")
+            if (mended := _continue(config, record, problems, as_it_was, results)).failures:
+                return mended
+            results = _stored_results(layout, record)
+            _check_mended(record, results)
+        return _continue(config, record, problems, start, results)
 
 
 @dataclass(frozen=True)
@@ -71,20 +80,56 @@ class Start:
     embeddings: EmbeddedRun | None
 
 
+def _stored_results(layout: RunLayout, record: dict[str, Any]) -> Results:
+    """Reads the results of a run; units with damaged ones count as unfinished."""
+    results = Results.read(layout, record)
+    _reopen_damaged(results)
+    return results
+
+
+def _lost(record: dict[str, Any], results: Results) -> list[UnitLayout]:
+    """Returns the units that were finished and have lost results since.
+
+    They are completed before their images are listed again: new images would be fitted together
+    with the others otherwise, and the labels of all could change.
+    """
+    finished = finished_units(record)
+    lost = []
+    for dataset, backbone in product(results.datasets, results.backbones):
+        unit = results.layout.dataset(dataset).unit(backbone)
+        if (dataset, backbone) not in results.metrics:
+            reason = reason_unfinished(unit)
+            if reason not in (None, LABELLING, FITTING) or (
+                reason is None and (dataset, backbone) in finished
+            ):
+                lost.append(unit)
+    return lost
+
+
+def _check_mended(record: dict[str, Any], results: Results) -> None:
+    for unit in _lost(record, results):
+        raise UserError(
+            f"{without_secrets(unit.metrics)} is missing or damaged, although it has just been "
+            "written; check the store, and repeat the command."
+        )
+
+
 def _continue(
     config: Config,
     record: dict[str, Any],
     problems: dict[UnitKey, str],
     start: Start,
+    results: Results,
 ) -> Results:
-    """Does what is missing of a run that ``record`` describes, except of units with problems."""
-    layout, embeddings = RunLayout(config.output), start.embeddings
+    """Does what is missing of a run that ``record`` describes, except of units with problems.
+
+    results: what is stored of them.
+    """
+    layout, embeddings = results.layout, start.embeddings
     retry_errors = start.retry_errors
-    results = Results.read(layout, record)
     compared = _folder_changes(config, layout, embeddings)
     results.changes = {name: changes for name, changes in compared.items() if changes}
     results.failures = problems  # without those of an earlier start
-    _reopen_damaged(results)
     pending = _pending(config, {**results.metrics, **problems})
     if start.growing is not None:
         pending |= _growing(config, compared, refits=start.growing == "refit")

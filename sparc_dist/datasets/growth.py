@@ -14,7 +14,7 @@ from sparc_dist.datasets.changes import Comparison, ImageChanges
 from sparc_dist.datasets.images import in_shards, stored_shards, write_parts
 from sparc_dist.runs import DatasetLayout, UnitLayout
 from sparc_dist.runs.image_list import images_sha256, shard_sizes
-from sparc_dist.runs.outcome import read_dataset_facts, reopen
+from sparc_dist.runs.outcome import FITTING, LABELLING, read_dataset_facts, reopen
 from sparc_dist.runs.removal import drop_images
 
 
@@ -41,7 +41,8 @@ def grow(
     refits = "applied_from" in facts and not how.applies
     grows = changes.new or (how.drops and changes)
     for unit in units if grows or refits else ():
-        reopen(unit, "its images change")  # if this is interrupted, the run goes on here
+        # If this is interrupted, the next start goes on in the same way.
+        reopen(unit, LABELLING if how.applies else FITTING)
     if grows:
         if how.drops:
             _drop(comparison, layout, units)

@@ -7,19 +7,27 @@ from sparc_dist.datasets.growth import Growth, grow
 from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.runs import Growing, Results
-from sparc_dist.runs.outcome import read_dataset_facts, read_metrics
+from sparc_dist.runs.outcome import (
+    LABELLING,
+    read_dataset_facts,
+    read_metrics,
+    reason_unfinished,
+)
 
 
 def follow(growing: Growing, config: Config, dataset: DatasetConfig, results: Results) -> bool:
     """Takes over the changes of a data set's images; returns whether there is work to do."""
     layout = results.layout.dataset(dataset.name)
     keys = [(dataset.name, backbone.name) for backbone in config.backbones]
-    finished = all(key in results.metrics for key in keys)
+    units = [layout.unit(backbone.name) for backbone in config.backbones]
     if read_dataset_facts(layout) is None:
         return True  # it has listed nothing so far
-    applies = growing == "label" and finished
+    both = [*zip(keys, units, strict=True)]
+    fitted = all(
+        key in results.metrics or reason_unfinished(unit) == LABELLING for key, unit in both
+    )
+    applies = growing == "label" and fitted
     how = Growth(config.shard_size, drops=growing != "extend", applies=applies)
-    units = [layout.unit(backbone.name) for backbone in config.backbones]
     ensemble = layout.unit(ENSEMBLE)  # not finished either if the others are not
     listing = submit(grow, dataset, layout, [*units, ensemble], how)
     with heartbeat(f"listing the images of {dataset.name}"):
@@ -27,8 +35,7 @@ def follow(growing: Growing, config: Config, dataset: DatasetConfig, results: Re
         changes = get(listing, limit, f"Listing the images of {dataset.name}")
     if changes:
         results.changes[dataset.name] = f"{changes} since the run"
-    both = [*zip(keys, units, strict=True), ((dataset.name, ENSEMBLE), ensemble)]
-    for key, unit in both:
+    for key, unit in [*both, ((dataset.name, ENSEMBLE), ensemble)]:
         if read_metrics(unit) is None:
             results.metrics.pop(key, None)
     return any(key not in results.metrics for key in keys)

@@ -12,6 +12,9 @@ from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 UNFINISHED = "unfinished"
 #: The reason while decisions are fitted again: everything else of the unit is as it should be.
 DECIDING = "deciding"
+#: The reasons while images change: new ones are labelled, or all are fitted again.
+LABELLING = "its labeler labels new images"
+FITTING = "its images change"
 
 
 def read_dataset_facts(data: DatasetLayout) -> dict[str, Any] | None:
@@ -36,6 +39,11 @@ def read_metrics(unit: UnitLayout, deciding: bool = False) -> dict[str, Any] | N
     found = storage.read_json_if_exists(unit.metrics)
     reason = found.pop(UNFINISHED, None) if found else None
     return found if reason is None or (deciding and reason == DECIDING) else None
+
+
+def reason_unfinished(unit: UnitLayout) -> str | None:
+    """Returns why a unit that was finished is not so any more; None if it was not, or still is."""
+    return (storage.read_json_if_exists(unit.metrics) or {}).get(UNFINISHED)
 
 
 def reopen(unit: UnitLayout, why: str) -> None:

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from itertools import product
@@ -21,7 +21,7 @@ from sparc_dist.runs.image_list import shard_sizes
 from sparc_dist.runs.layout import DatasetLayout, RunLayout
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.outcome import read_dataset_facts
-from sparc_dist.runs.results import possible_units
+from sparc_dist.runs.results import UnitKey, possible_units
 from sparc_dist.storage import join, without_secrets
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,11 @@ def claim(
     else:
         if grows:
             record["inputs"] |= _grown_tables(config, record, identity)
+        # Inputs that were missing at an earlier start, whose units have failed.
+        record["inputs"] = {**_present(identity["inputs"]), **record["inputs"]}
         different = _different(record, identity)
         if not different:
+            _check_listed(layout, record)
             return record
         if _has_scores(layout, record):
             told = different if compare is None else _compared(different, layout, config, compare)
@@ -66,6 +69,7 @@ def claim(
                 "back to that config, keep both with --to NEW, or replace it with --overwrite."
             )
         discard(layout, record)  # of a run without scores: there is nothing to lose
+    identity["inputs"] = _present(identity["inputs"])
     record = {"format": FORMAT, "sparc_dist": __version__, **identity, **_facts()}
     storage.write_json(layout.run, record)
     return record
@@ -95,6 +99,26 @@ def _check_unused(layout: RunLayout, identity: Record) -> None:
             "run that wrote it; restore run.json, choose another place with --to NEW, or delete "
             "what is there with --overwrite."
         )
+
+
+def finished_units(record: Record) -> list[UnitKey]:
+    """Returns the units that run.json calls finished."""
+    units = (unit for unit in record.get("units", []) if unit["status"] == "done")
+    return [(unit["dataset"], unit["backbone"]) for unit in units]
+
+
+def _check_listed(layout: RunLayout, record: Record) -> None:
+    """Raises UserError if a data set with a finished unit has lost its dataset.json.
+
+    Without it the images would be listed again, and others may be found.
+    """
+    for name in dict.fromkeys(dataset for dataset, _ in finished_units(record)):
+        if storage.is_missing(layout.dataset(name).marker):
+            raise UserError(
+                f"{without_secrets(layout.dataset(name).marker)} is missing, although run.json "
+                "calls this data set finished; restore it from a backup, or start over with "
+                "--overwrite."
+            )
 
 
 def _different(record: Record, identity: Record) -> list[str]:
@@ -188,9 +212,16 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
         prompts = dataset.prompts
         named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
         urls += [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
+    hashes = {url: storage.sha256(url) for url in sorted(set(urls))}
     if config.labeler is not None:
-        urls.append(config.labeler)
-    return {url: storage.sha256(url) for url in sorted(set(urls))}
+        hashes[config.labeler] = storage.sha256(config.labeler)
+        if hashes[config.labeler] is None:
+            raise UserError(f"There is no labeler {without_secrets(config.labeler)}.")
+    return hashes
+
+
+def _present(hashes: Mapping[str, str | None]) -> dict[str, str]:
+    return {url: sha256 for url, sha256 in hashes.items() if sha256 is not None}
 
 
 def _has_scores(layout: RunLayout, record: Record) -> bool:

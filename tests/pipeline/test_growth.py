@@ -146,10 +146,12 @@ def test_a_changed_photo_is_read_again(tmp_path: Path, photos: Path, seconds: in
 def test_an_interrupted_growth_is_completed(
     tmp_path: Path, photos: Path, scenes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
+    out, other = tmp_path / "out", tmp_path / "other"
     assert label(photos, out) == 0
+    shutil.copytree(out, other)
     sorted(photos.iterdir())[0].unlink()
     add(photos, scenes, range(40, 60))
+    assert label(photos, other) == 0
     counts = growth._counts
 
     def interrupted(_: object) -> None:
@@ -160,9 +162,34 @@ def test_an_interrupted_growth_is_completed(
     assert label(photos, out) == 130
     monkeypatch.setattr(growth, "_counts", counts)
     assert label(photos, out) == 0
-    assert set(rows(out)) == {path.name for path in photos.iterdir()}
-    facts = json.loads((out / "images" / "dataset.json").read_text())
-    assert (facts["images"], "applied_from" in facts) == (59, False)  # fitted over all
+    assert rows(out) == rows(other)  # as if it had not been interrupted
+
+
+@pytest.mark.parametrize("lost", ["metrics.json", "decisions.json", "labels/00000.parquet"])
+def test_lost_results_are_made_again_before_new_photos_are_labelled(
+    tmp_path: Path, photos: Path, scenes: Path, lost: str
+) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    assert label(photos, out) == 0
+    shutil.copytree(out, other)
+    add(photos, scenes, range(40, 60))
+    assert label(photos, other) == 0
+    (out / "images" / "model" / lost).unlink()
+    assert label(photos, out) == 0
+    assert rows(out) == rows(other)
+
+
+def test_a_lost_list_of_images_is_not_replaced(
+    tmp_path: Path, photos: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    before = rows(out)
+    (out / "images" / "dataset.json").unlink()
+    add(photos, scenes, range(40, 60))
+    assert label(photos, out) == 2
+    assert "dataset.json is missing, although run.json calls" in capsys.readouterr().err
+    assert rows(out) == before
 
 
 def test_extend_equals_a_fresh_run_to_the_bit(
