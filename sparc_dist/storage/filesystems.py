@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import count
 from typing import Any, TypeVar
 
 import fsspec
@@ -37,6 +38,8 @@ T = TypeVar("T")
 ATTEMPTS = 8
 WEB_ATTEMPTS = 5  # dead links are common, and each affects one image only
 LONGEST_PAUSE = 10.0
+#: How many seconds a store is waited for that has answered before and cannot be reached now.
+OUTAGE = 90.0
 #: The variable that sets after how many seconds a silent store counts as not answering.
 TIMEOUT = "SPARC_STORAGE_TIMEOUT"
 #: The settings that workers of a running cluster need for the store; none of them is secret.
@@ -233,22 +236,39 @@ def with_retries(url: str, action: str, work: Callable[[Any, str], T]) -> T:
     fs, path = resolve(url)
     if isinstance(fs, LocalFileSystem):
         return work(fs, path)
-    attempts = WEB_ATTEMPTS if is_web(url) else ATTEMPTS
-    for attempt in range(attempts):
+    least, bucket = WEB_ATTEMPTS if is_web(url) else ATTEMPTS, _bucket(url)
+    patient_until = time.monotonic() + (OUTAGE if bucket in _reached else 0)
+    for attempt in count():
         try:
-            return work(fs, path)
+            found = work(fs, path)
+            if not is_web(url):
+                _reached.add(bucket)
+            return found
         except Exception as error:
             if not _is_transient(error):
                 raise _as_user_error(url, action, _with_reason(error, fs, path)) from None
             reason = error_code(error) or type(error).__name__
-        if attempt + 1 < attempts:
-            _retry_counter.add()
-            # Random, so that not all workers overload the store again at the same moment.
-            time.sleep(min(LONGEST_PAUSE, 0.2 * 2**attempt) * random.uniform(0.5, 1.0))
+            waits = _is_unreachable(error) and time.monotonic() < patient_until
+        if attempt + 1 >= least and not waits:
+            break
+        _retry_counter.add()
+        # Random, so that not all workers overload the store again at the same moment.
+        time.sleep(min(LONGEST_PAUSE, 0.2 * 2 ** min(attempt, 9)) * random.uniform(0.5, 1.0))
     raise StorageError(
-        f"{_bucket(url)} did not answer as it should in {attempts} attempts at {action} "
+        f"{bucket} did not answer as it should in {attempt + 1} attempts at {action} "
         f"{without_secrets(url)} ({reason}); run the same command again later to resume."
     )
+
+
+#: Buckets that this process has read from or written to.
+_reached: set[str] = set()
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether the network failed, not the store."""
+    from botocore import exceptions as boto
+
+    return isinstance(error, boto.HTTPClientError | boto.ConnectionError | ConnectionError)
 
 
 def _is_transient(error: BaseException) -> bool:

@@ -36,6 +36,7 @@ HASH = hashlib.sha256(CONTENT).hexdigest()
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sets up a cache for this test, and no pauses between attempts."""
     monkeypatch.setattr(filesystems, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(filesystems, "OUTAGE", 0)
     monkeypatch.setenv("SPARC_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

@@ -83,7 +83,7 @@ def store() -> Iterator[FaultyS3]:
     with (
         serving(FaultyS3(SILENCE)) as server,
         patch.dict(os.environ, {**ENVIRONMENT, "AWS_ENDPOINT_URL": server.endpoint}),
-        patch.multiple(filesystems, ATTEMPTS=3, LONGEST_PAUSE=0.002),
+        patch.multiple(filesystems, ATTEMPTS=3, LONGEST_PAUSE=0.002, OUTAGE=0),
         # A command of its own would load them once.
         patch.object(tiny, "load_tiny_model", cache(tiny.load_tiny_model)),
         patch.object(site, "environment", cache(templating.environment)),

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 from zipfile import ZipFile
 
@@ -41,6 +42,7 @@ AWS = (
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the pauses between attempts short."""
     monkeypatch.setattr(filesystems, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(filesystems, "OUTAGE", 0)
 
 
 def test_s3_takes_its_options_from_the_environment_as_awss_tools_do(
@@ -155,6 +157,19 @@ def test_each_fault_is_retried_counted_and_finally_an_error(
         on_s3.behave(faults(kind, 0.4))
         for _ in range(6):
             assert storage.read_bytes("s3://runs/faults-of-one/x") == b"content" * 1000
+
+
+def test_a_store_that_was_reached_is_waited_for(
+    on_s3: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write_bytes("s3://runs/outage/x", b"content")
+    monkeypatch.setattr(filesystems, "OUTAGE", 60)
+    on_s3.behave(faults("reset", 1.0))
+    back = Timer(0.5, on_s3.behave)
+    back.start()
+    before = filesystems.retries()
+    assert storage.read_bytes("s3://runs/outage/x") == b"content"
+    assert filesystems.retries() - before >= filesystems.ATTEMPTS
 
 
 @pytest.mark.usefixtures("on_s3")
