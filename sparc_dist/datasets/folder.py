@@ -46,7 +46,7 @@ class Folder:
         if "\\udc" in uri:  # not UTF-8: the list has another spelling of the name than the folder
             return None
         after = uri.removeprefix(f"{url}/")
-        files = storage.files_below(url, self._choose, after, self._skipped)
+        files = storage.files_below(url, _left_out, after, self._skipped)
         return self._tables([(url, filter(self._is_image, files))], resumed=True)
 
     def _tables(
@@ -79,7 +79,7 @@ class Folder:
         """Returns a folder and the images in it that ``url`` names."""
         if not is_web(url):  # a web server does not say what is a folder
             if storage.is_folder(url):
-                files = storage.files_below(url, self._choose, skipped=self._skipped)
+                files = storage.files_below(url, _left_out, skipped=self._skipped)
                 return url, filter(self._is_image, files)
             if not storage.exists(url):
                 return self._matches(url)
@@ -99,13 +99,6 @@ class Folder:
         self._skipped["hidden"] += len(found) - len(visible)
         return folder, filter(self._is_image, visible)
 
-    def _choose(self, folder: str, names: list[str]) -> list[str]:
-        """Leaves out hidden files and folders, and what this package wrote."""
-        own = names_of_run(folder, names)
-        hidden = {name for name in names if name.startswith(".")}
-        self._skipped.update({"hidden": len(hidden), "written by a run": len(own)})
-        return [name for name in names if name not in own | hidden]
-
     def _is_image(self, file: File) -> bool:
         if file.url.lower().endswith(SUFFIXES):
             return True
@@ -118,6 +111,13 @@ class Folder:
         shown = [f"{count:,} {kind}{_hint(kind)}" for kind, count in kinds[:KINDS_SHOWN]]
         rest = sum(count for _, count in kinds[KINDS_SHOWN:])
         return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
+
+
+def _left_out(folder: str, names: list[str]) -> dict[str, str]:
+    """Returns the hidden names and those that a run wrote, with these reasons."""
+    hidden = (name for name in names if name.startswith("."))
+    own = names_of_run(folder, names)
+    return dict.fromkeys(hidden, "hidden") | dict.fromkeys(own, "written by a run")
 
 
 def _hint(kind: str) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +27,12 @@ PAGE = 1000
 AHEAD = 16
 #: The number of folders, one in the other, that are visited.
 DEEPEST = 100
+#: Why a name is not visited, as a note counts it.
+CIRCLE, REPEATED = "in a circle of links", "repeated links to a folder"
+TOO_DEEP = "nested too deeply"
 
-#: Given a folder and the names of a page of it, returns those to visit.
-Choice = Callable[[str, list[str]], Iterable[str]]
+#: Given a folder and the names of a page of it, returns those to leave out, with the reason.
+LeaveOut = Callable[[str, list[str]], dict[str, str]]
 
 
 class File(NamedTuple):
@@ -43,13 +47,15 @@ class Page:
     """Some names of a folder in their order, those of folders with a slash at their end.
 
     token: what the store wants to hear for the next page; None after the last one. versions: of the
-    files of a store that supplies them. skipped: how many names were left out, by the reason.
+    files of a store that supplies them. skipped: the names that cannot be visited, with the reason.
+    links: to folders, with where they lead; None if the store has no links.
     """
 
     names: list[str]
     token: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] | None = None
 
 
 def local_version(url: str) -> str | None:
@@ -72,80 +78,114 @@ def entity_tag(entry: dict[str, Any]) -> str | None:
 
 def files_below(
     url: str,
-    choose: Choice | None = None,
+    leave_out: LeaveOut = lambda folder, names: {},
     after: str = "",
     skipped: Counter[str] | None = None,
 ) -> Iterator[File]:
     """Yields the files below a folder, in the order of their paths.
 
-    choose: which files and folders to visit; by default all. after: a path below the folder; only
-    files behind it are listed. skipped: counts the names that cannot be visited, by the reason.
+    leave_out: which files and folders not to visit; by default none. after: a path below the
+    folder; only files behind it are listed. skipped: counts what is not visited, by the reason.
+    Of the links to a folder only the first is followed: folders that link to each other have more
+    paths than anyone can visit.
     """
     if is_chain(url):
         raise UserError(f"{url} is a chain of file systems; use a plain URL or folder.")
     pool = ThreadPoolExecutor(AHEAD)
     try:
-        walk = _Walk(pool, choose, Counter() if skipped is None else skipped)
-        yield from walk.below(url, _page(url, after), after)
+        walk = _Walk(url, pool, leave_out, after, Counter() if skipped is None else skipped)
+        yield from walk.below("", walk.page(""))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """Visits folders; their first pages come from a pool of threads."""
+    """Visits folders, by their path below the URL; first pages come from a pool of threads.
 
+    followed: where the links lead that have been followed.
+    """
+
+    url: str
     pool: ThreadPoolExecutor
-    choose: Choice | None
+    leave_out: LeaveOut
+    after: str
     skipped: Counter[str]
+    followed: set[str] = field(default_factory=set)
 
-    def below(self, url: str, page: Page | None, after: str, depth: int = 0) -> Iterator[File]:
-        """Yields the files behind ``after``, a path below the folder. page: its first one."""
+    def page(self, path: str, token: str | None = None) -> Page:
+        """Returns a page of a folder; without a token the first."""
+        after = self.after.removeprefix(path) if self.after.startswith(path) else ""
+        return _page(self._folder(path), after, token)
+
+    def _folder(self, path: str) -> str:
+        return join(self.url, path.rstrip("/")) if path else self.url
+
+    def below(self, path: str, page: Page | None, depth: int = 0) -> Iterator[File]:
+        """Yields the files below a folder. page: its first one. depth: the folders around it."""
         while page is not None:
-            self.skipped.update(page.skipped)
-            names = self._chosen(url, page.names, after)
-            if depth == DEEPEST:
-                files = [name for name in names if not name.endswith("/")]
-                self.skipped["nested too deeply"] += len(names) - len(files)
-                names = files
-            for name, future in self._fetched(url, names, after):
+            links = page.links or {}
+            for name, future in self._fetched(path, self._chosen(path, page, depth), links):
                 # Keeps the user's spelling of the URL: a file system may have other names.
-                below = join(url, name)
-                if future is None:
+                below = join(self.url, path + name)
+                if not name.endswith("/"):
                     yield File(below, page.versions.get(name) or local_version(below))
+                elif future is not None:
+                    yield from self.below(path + name, future.result(), depth + 1)
+                elif links[name] in self.followed:
+                    self._skip(path + name, REPEATED)
                 else:
-                    rest = _rest(after, name)
-                    yield from self.below(below.rstrip("/"), future.result(), rest, depth + 1)
-            page = _page(url, after, page.token) if page.token else None
+                    self.followed.add(links[name])
+                    yield from self.below(path + name, self.page(path + name), depth + 1)
+            page = self.page(path, page.token) if page.token else None
 
-    def _chosen(self, url: str, names: list[str], after: str) -> list[str]:
-        behind = [name for name in names if name > after or _rest(after, name)]
-        if self.choose is None:
-            return behind
-        chosen = {*self.choose(url, [name.rstrip("/") for name in names])}
-        return [name for name in behind if name.rstrip("/") in chosen]
+    def _chosen(self, path: str, page: Page, depth: int) -> list[str]:
+        """Returns the names of a page to visit; counts the others."""
+        names = [name.rstrip("/") for name in page.names]
+        left_out = page.skipped | self.leave_out(self._folder(path), names)
+        if depth == DEEPEST:
+            folders = (name[:-1] for name in page.names if name.endswith("/"))
+            left_out = dict.fromkeys(folders, TOO_DEEP) | left_out
+        for name, reason in left_out.items():
+            self._skip(path + name, reason)
+        return [
+            whole
+            for whole, name in zip(page.names, names, strict=True)
+            if name not in left_out and self._is_ahead(path + whole, page.links is not None)
+        ]
+
+    def _is_ahead(self, path: str, has_links: bool) -> bool:
+        """Whether a path is behind ``after``, or is a folder to visit nevertheless.
+
+        Such a folder contains ``after``, or perhaps links: those must count as followed.
+        """
+        return path > self.after or (
+            path.endswith("/") and (has_links or self.after.startswith(path))
+        )
+
+    def _skip(self, path: str, reason: str) -> None:
+        """Counts what is not visited behind ``after``."""
+        self.skipped[reason] += path > self.after
 
     def _fetched(
-        self, url: str, names: list[str], after: str
+        self, path: str, names: list[str], links: Container[str]
     ) -> Iterator[tuple[str, Future[Page] | None]]:
-        """Yields each name, with the first page of a folder; fetches those of the next ones."""
+        """Yields each name, with the first page of a folder; fetches those of the next ones.
+
+        Links come without a page: many may lead to the same folder.
+        """
         waiting: deque[tuple[str, Future[Page] | None]] = deque()
         fetching = 0
         for name in names:
             future = None
-            if name.endswith("/"):
-                future = self.pool.submit(_page, join(url, name).rstrip("/"), _rest(after, name))
+            if name.endswith("/") and name not in links:
+                future = self.pool.submit(self.page, path + name)
                 fetching += 1
             waiting.append((name, future))
             while fetching > AHEAD or (waiting and waiting[0][1] is None):
                 fetching -= waiting[0][1] is not None
                 yield waiting.popleft()
         yield from waiting
-
-
-def _rest(after: str, folder: str) -> str:
-    """Returns the part of a path that is below a folder, whose name ends in a slash."""
-    return after.removeprefix(folder) if folder[-1] == "/" and after.startswith(folder) else ""
 
 
 def _page(url: str, after: str, token: str | None = None) -> Page:
@@ -163,37 +203,36 @@ def _page(url: str, after: str, token: str | None = None) -> Page:
 
 def _local_page(path: str) -> Page:
     # fsspec's own listing takes a kilobyte per file.
-    skipped: Counter[str] = Counter()
-    names = []
+    names: list[str] = []
+    linked: list[str] = []
+    skipped: dict[str, str] = {}
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                if _is_circle(path, entry):
-                    skipped["in a circle of links"] += 1
-                else:
-                    names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+                try:
+                    is_folder = entry.is_dir()
+                except OSError as error:
+                    is_folder = False  # reading it will fail
+                    if error.errno == errno.ELOOP:
+                        skipped[entry.name] = CIRCLE
+                names.append(f"{entry.name}/" if is_folder else entry.name)
+                if is_folder and entry.is_symlink():
+                    linked.append(entry.name)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        skipped["nested too deeply"] += 1
-    return Page(sorted(names), skipped=skipped)
+        skipped[""] = TOO_DEEP
+    links, circles = _targets(path, linked) if linked else ({}, {})
+    return Page(sorted(names), skipped=skipped | circles, links=links)
 
 
-def _is_circle(path: str, entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a link that leads to itself, or to a folder on the way to it."""
-    if not entry.is_symlink():
-        return False
-    try:
-        if not entry.is_dir():
-            return False
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return True
-    target = os.path.join(os.path.realpath(entry.path), "")
-    folder = Path(os.path.abspath(path))
-    way = (os.path.join(os.path.realpath(each), "") for each in (folder, *folder.parents))
-    return any(each.startswith(target) for each in way)
+def _targets(path: str, linked: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns where a folder's links lead, and which of them to a folder on the way to it."""
+    parts = Path(os.path.abspath(path)).parts
+    way = [*accumulate(parts, lambda real, part: os.path.realpath(os.path.join(real, part)))]
+    links = {f"{name}/": os.path.realpath(os.path.join(way[-1], name)) for name in linked}
+    around = {str(folder) for real in way for folder in (Path(real), *Path(real).parents)}
+    return links, {name: CIRCLE for name in linked if links[f"{name}/"] in around}
 
 
 def _s3_page(fs: Any, path: str, after: str, token: str | None) -> Page:

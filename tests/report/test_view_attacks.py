@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -10,13 +11,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from sparc_dist.report.view import server
 from tests.support.golden_unit import write_unit
-from tests.support.viewing import REVIEW, Client, viewing
+from tests.support.viewing import REVIEW, Client, viewing, write_viewed
 
 #: The time limit of the server under test, and how long a test waits for what it ends.
 SECONDS, PATIENCE = 2, 30
+#: An image larger than what the system buffers for a client that does not read.
+LARGE = "/original/voc/tiny/0/0"
 #: A second request in the body of the first.
 HIDDEN = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -24,9 +28,12 @@ HIDDEN = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     root = tmp_path_factory.mktemp("attacked") / "run"
-    write_unit(root)
+    noise = Image.frombytes("RGB", (3000, 2000), os.urandom(18_000_000))
+    noise.save(root.parent / "large.png", compress_level=0)
+    write_viewed(root, {0: str(root.parent / "large.png")})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "SECONDS", SECONDS)
+        patch.setattr(server, "READING", SECONDS)
         with viewing(root) as client:
             yield client
 
@@ -64,6 +71,12 @@ def sent(client: Client, *parts: bytes) -> list[int]:
         with suppress(ConnectionError):  # closed before all was sent
             connection.sendall(b"".join(parts))
         return statuses(received(connection))
+
+
+def is_answered(client: Client) -> bool:
+    with suppress(ConnectionError):
+        return client.get("/").status == 200
+    return False
 
 
 @pytest.mark.parametrize("number", ["99999999", "9" * 30])
@@ -163,13 +176,31 @@ def test_more_connections_than_the_limit_are_closed(
     with ExitStack() as stalled:
         many = [stalled.enter_context(connected(client)) for _ in range(8)]
         assert received(many[-1]) == b""
-    for _ in range(100):
-        with suppress(ConnectionError):
-            assert client.get("/").status == 200
-            break
-        time.sleep(0.1)
-    else:
-        raise AssertionError("The server does not answer any more.")
+    assert any(is_answered(client) or time.sleep(0.2) for _ in range(5 * PATIENCE))
+
+
+def test_a_client_that_does_not_read_loses_its_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(client) as connection:
+        connection.sendall(head(client, f"GET {LARGE}"))
+        begun = connection.recv(1000)
+        monkeypatch.setattr(server, "CONNECTIONS", 1)
+        assert not is_answered(client)
+        assert any(is_answered(client) or time.sleep(0.2) for _ in range(5 * PATIENCE))
+        assert len(begun + received(connection)) < 18_000_000
+
+
+def test_a_client_that_reads_slowly_is_sent_everything(client: Client) -> None:
+    parts = []
+    with connected(client) as connection:
+        connection.sendall(head(client, f"GET {LARGE}", "Connection: close"))
+        start = time.monotonic()
+        while part := connection.recv(2**17):
+            parts.append(part)
+            time.sleep(0.05 if time.monotonic() - start < 3 * SECONDS else 0)
+    assert statuses(parts[0]) == [200]
+    assert sum(map(len, parts)) > 18_000_000
 
 
 def test_the_head_of_a_page_is_sent_alone(client: Client) -> None:

@@ -27,6 +27,11 @@ def tree(paths: set[str]) -> list[str]:
     return sorted(paths - folders)
 
 
+def paths_below(folder: Path, after: str = "", skipped: Counter[str] | None = None) -> list[str]:
+    files = storage.files_below(str(folder), after=after, skipped=skipped)
+    return [os.path.relpath(file.url, folder) for file in files]
+
+
 @given(st.sets(PATHS, min_size=1, max_size=12), PATHS)
 def test_files_come_in_the_order_of_paths_from_anywhere(
     tmp_path_factory: pytest.TempPathFactory, paths: set[str], after: str
@@ -35,11 +40,7 @@ def test_files_come_in_the_order_of_paths_from_anywhere(
     for path in tree(paths):
         storage.write_bytes(str(folder / path), b"x")
     for start in ("", after, *paths):
-        found = [
-            os.path.relpath(file.url, folder)
-            for file in listing.files_below(str(folder), None, start)
-        ]
-        assert found == [path for path in tree(paths) if path > start]
+        assert paths_below(folder, start) == [path for path in tree(paths) if path > start]
 
 
 @pytest.fixture
@@ -63,11 +64,11 @@ def test_pages_of_a_bucket(many: list[str]) -> None:
         assert found == [each for each in many if each > url]
     pages: list[int] = []
 
-    def choose(folder: str, names: list[str]) -> list[str]:
+    def leave_out(folder: str, names: list[str]) -> dict[str, str]:
         pages.append(len(names))
-        return [name for name in names if name != "0500"]
+        return {"0500": "not wanted"} if "0500" in names else {}
 
-    chosen = [file.url for file in storage.files_below("s3://runs/many", choose)]
+    chosen = [file.url for file in storage.files_below("s3://runs/many", leave_out)]
     assert chosen == [url for url in many if "/0500/" not in url]
     assert max(pages) == storage.PAGE  # no more names are held at a time
 
@@ -110,8 +111,7 @@ def test_a_link_to_a_folder_with_a_shorter_name_is_no_loop(tmp_path: Path) -> No
     storage.write_bytes(str(tmp_path / "photos" / "a.jpg"), b"x")
     (tmp_path / "photos2").mkdir()
     (tmp_path / "photos2" / "linked").symlink_to(tmp_path / "photos")
-    found = [file.url for file in storage.files_below(str(tmp_path / "photos2"))]
-    assert found == [str(tmp_path / "photos2/linked/a.jpg")]
+    assert paths_below(tmp_path / "photos2") == ["linked/a.jpg"]
 
 
 def test_circles_of_links_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -124,10 +124,51 @@ def test_circles_of_links_are_skipped_and_counted(tmp_path: Path) -> None:
     (tmp_path / "y.jpg").symlink_to("x.jpg")
     (tmp_path / "z.jpg").symlink_to(tmp_path / "a" / "1.jpg")
     skipped: Counter[str] = Counter()
-    files = storage.files_below(str(tmp_path), skipped=skipped)
-    found = [os.path.relpath(file.url, tmp_path) for file in files]
+    found = paths_below(tmp_path, skipped=skipped)
     assert found == ["a/1.jpg", "a/to-b/1.jpg", "b/1.jpg", "b/to-a/1.jpg", "c/1.jpg", "z.jpg"]
     assert skipped == {"in a circle of links": 5}
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """Twelve folders with links to each other, and two links to a folder elsewhere."""
+    names = "abcdefghijkl"
+    for name in names:
+        storage.write_bytes(str(tmp_path / "tree" / name / "1.jpg"), b"x")
+        for other in set(names) - {name}:
+            (tmp_path / "tree" / name / f"to-{other}").symlink_to(tmp_path / "tree" / other)
+    storage.write_bytes(str(tmp_path / "else" / "where" / "1.jpg"), b"x")
+    (tmp_path / "tree" / "a" / "out").symlink_to(tmp_path / "else")
+    (tmp_path / "tree" / "z").symlink_to(tmp_path / "else")
+    return tmp_path / "tree"
+
+
+def test_of_many_links_to_a_folder_the_first_is_followed(linked: Path) -> None:
+    skipped: Counter[str] = Counter()
+    found = paths_below(linked, skipped=skipped)
+    assert len(found) == len({*found}) == 12 + 12 + 1
+    assert {f"{name}/1.jpg" for name in "abcdefghijkl"} < {*found}
+    assert "a/out/where/1.jpg" in found
+    assert "z/where/1.jpg" not in found
+    assert skipped[listing.REPEATED] > 100
+    assert skipped.keys() == {listing.CIRCLE, listing.REPEATED}
+
+
+def test_a_listing_that_is_resumed_follows_no_other_links(linked: Path) -> None:
+    (linked / "a" / "x.jpg").symlink_to("x.jpg")
+    whole: Counter[str] = Counter()
+    found = paths_below(linked, skipped=whole)
+    for last, path in enumerate(found):
+        rest: Counter[str] = Counter()
+        assert paths_below(linked, path, rest) == found[last + 1 :]
+        assert rest <= whole
+    assert +rest == {listing.REPEATED: 12}  # l/to-a to l/to-k, and z
+
+
+def test_a_link_that_cannot_be_followed_is_left_to_its_reader(tmp_path: Path) -> None:
+    storage.write_bytes(str(tmp_path / "1.jpg"), b"x")
+    (tmp_path / "2.jpg").symlink_to("a" * 300)  # longer than the name of a file can be
+    assert paths_below(tmp_path) == ["1.jpg", "2.jpg"]
 
 
 @pytest.mark.parametrize("name", ["d", "d" * 200])
@@ -141,7 +182,6 @@ def test_folders_nested_too_deeply_are_skipped_and_counted(tmp_path: Path, name:
         top = below
     os.close(top)
     skipped: Counter[str] = Counter()
-    files = storage.files_below(str(tmp_path), skipped=skipped)
-    assert [file.url for file in files] == [str(tmp_path / "z.jpg")]
+    assert paths_below(tmp_path, skipped=skipped) == ["z.jpg"]
     assert skipped == {"nested too deeply": 1}
     subprocess.run(["rm", "-rf", str(tmp_path / name)], check=True)  # pytest would fail to

@@ -13,7 +13,7 @@ from hmac import compare_digest
 from http import HTTPStatus
 from secrets import token_urlsafe
 from threading import Thread
-from typing import Self
+from typing import Self, cast
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
@@ -30,6 +30,9 @@ HOST = "127.0.0.1"
 LARGEST_FORM, LARGEST_FIELD = 2**16, 2**15
 #: The seconds in which a request's head must arrive, and then its form.
 SECONDS = 15
+#: The seconds in which a client must read some of what waits for it; the system passes on large
+#: pieces, so that a slow line has pauses.
+READING = 60
 #: How many connections are open at most, and how many requests are answered at a time.
 CONNECTIONS, THREADS = 512, 32
 #: The longest name in an address, and what none contains.
@@ -192,7 +195,31 @@ class _Manager(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_timer",)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wants to know whenever anything waits for the client."""
+        cast(asyncio.Transport, transport).set_write_buffer_limits(0)
+        super().connection_made(transport)
+
+    def pause_writing(self) -> None:
+        """Ends the connection of a client that does not read."""
+        super().pause_writing()
+        # Not yet: the body may follow the head at once.
+        self._timer = self._loop.call_soon(self._expect_less, self.transport, sys.maxsize)
+
+    def resume_writing(self) -> None:
+        """Lets a client take its time that has read everything."""
+        super().resume_writing()
+        self._timer.cancel()
+
+    def _expect_less(self, transport: asyncio.Transport, than: int) -> None:
+        """Closes the connection unless fewer bytes than before wait for the client."""
+        waiting = transport.get_write_buffer_size()
+        if waiting < than:
+            self._timer = self._loop.call_later(READING, self._expect_less, transport, waiting)
+        else:
+            transport.abort()
 
     def handle_error(
         self,
