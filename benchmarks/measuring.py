@@ -1,7 +1,8 @@
-"""What all benchmarks share: the options of a script, and the text of its result."""
+"""What all benchmarks share: the options of a script, the text of its result, a port."""
 
 from __future__ import annotations
 
+import socket
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping
 from dataclasses import field, fields
@@ -42,3 +43,11 @@ def report(title: str, figures: Mapping[str, str]) -> None:
     """Prints a title and, below it, one line per figure with the figures aligned."""
     print(title)
     print(aligned([(f"  {name}:", value) for name, value in figures.items()], "lr"), flush=True)
+
+
+def free_port() -> int:
+    """Returns a port of loopback that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

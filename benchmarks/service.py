@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import aiohttp
 import numpy as np
 
 from made_up import write_config
-from measuring import option, options_of, report
+from measuring import free_port, option, options_of, report
 from sparc_dist.backbones.devices import pick_device
 from sparc_dist.config import load_config
 from sparc_dist.demo.objects import CLASSES
@@ -98,7 +97,7 @@ def main() -> None:
         bodies = [path.read_bytes() for path in scenes[:BATCH]]
         pick_device(0, settings.threads_each)
         bare = BareLoops.of(Labeler.load(settings.labeler), bodies, options.repeats)
-        with served(settings, "127.0.0.1", _free_port()) as url:
+        with served(settings, "127.0.0.1", free_port()) as url:
             _load(url, bodies, 4, options.seconds / 4)  # warm-up
             loads = {n: _load(url, bodies, n, options.seconds) for n in CONCURRENCIES}
             several = _load(url, bodies, CONCURRENCIES[-1], options.seconds, BATCH)
@@ -202,13 +201,6 @@ async def _ask(
         else:
             response.raise_for_status()
             load.times.append(time.perf_counter() - start)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ too, on the same images, texts and weights. Few images, so that little is comput
 from __future__ import annotations
 
 import json
-import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from made_up import manifest_rows, photos, random_backbone, write_config
-from measuring import option, options_of, report
+from measuring import free_port, option, options_of, report
 from sparc_dist import storage
 from sparc_dist.backbones.models import in_templates
 from sparc_dist.backbones.text_cache import texts_of
@@ -114,6 +115,10 @@ class Starts:
 def main() -> None:
     """Measures some rounds; each run starts from nothing."""
     options = options_of(Options, __doc__)
+    os.environ.pop("RAY_ADDRESS", None)
+    # Without the user's cache of texts, which would have those of the round before.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(), "SPARC_CACHE": ""}
+    configure_ray()
     found: dict[str, list[float]] = {"job": [], "process": []}
     with TemporaryDirectory() as folder, _starts(options, folder) as starts:
         for number in range(options.rounds):
@@ -134,27 +139,42 @@ def main() -> None:
 
 @contextmanager
 def _starts(options: Options, folder: str) -> Iterator[Starts]:
-    """Provides the inputs and a Ray with a job server, which only those with its token may use."""
-    # Without the user's cache of texts, which would have those of the round before.
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(), "SPARC_CACHE": ""}
-    configure_ray()
-    import ray
-
+    """Provides the inputs and a Ray that takes jobs."""
     backbone = random_backbone(options.model, folder)
     rows = manifest_rows(photos("", options.images, folder), options.images)
     manifest, project = Path(folder, "manifest.parquet"), Path(folder, "project")
     pq.write_table(pa.Table.from_pylist(rows), manifest)
     project.mkdir()
-    backbones = [
-        backbone.model_copy(update={"name": f"b{number}"}) for number in range(options.backbones)
-    ]
-    context = ray.init(
-        "local", include_dashboard=True, logging_level=logging.ERROR, log_to_driver=False
-    )
+    names = [f"b{number}" for number in range(options.backbones)]
+    backbones = [backbone.model_copy(update={"name": name}) for name in names]
+    with _job_server() as dashboard:
+        yield Starts(project, dashboard, manifest, backbones)
+
+
+@contextmanager
+def _job_server() -> Iterator[str]:
+    """Provides the address of a job server on loopback, which needs the token of this process."""
+    dashboard, agent = free_port(), free_port()
+    # With --block, so that it can be ended alone: `ray stop` would end every Ray there is.
+    start = ["ray", "start", "--head", "--block", "--node-ip-address=127.0.0.1"]
+    start += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
+    start += [f"--dashboard-agent-listen-port={agent}", f"--port={free_port()}"]
+    silent = subprocess.DEVNULL
+    head = subprocess.Popen(start, stdout=silent, stderr=silent, start_new_session=True)
     try:
-        yield Starts(project, f"http://{context.dashboard_url}", manifest, backbones)
+        while not (_listens(dashboard) and _listens(agent)):
+            if head.poll() is not None:
+                raise UserError("ray start failed; run it by hand to see why.")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{dashboard}"
     finally:
-        ray.shutdown()
+        os.killpg(head.pid, signal.SIGTERM)
+        head.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 if __name__ == "__main__":
