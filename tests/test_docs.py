@@ -40,7 +40,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(
-    r"(?<![\w/.~-])(?:(?:sparc_dist|jobs|tests|docs|examples)/[\w./-]*\w"
+    r"(?<![\w/.~-])(?:(?:sparc_dist|benchmarks|jobs|tests|docs|examples)/[\w./-]*\w"
     r"|(?:cluster|mkdocs|pyproject)\.(?:yaml|yml|toml))"
 )
 MODULE = re.compile(r"(?<![\w/.-])sparc_dist(?:\.[a-z_]\w*)+")

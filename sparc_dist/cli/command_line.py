@@ -18,7 +18,6 @@ from sparc_dist.cli import (
     apply,
     ask,
     backbones,
-    bench,
     completion,
     datasets,
     decide,
@@ -62,7 +61,6 @@ COMMANDS = (
     fuse,
     experiment,
     simulate,
-    bench,
     completion,
 )
 

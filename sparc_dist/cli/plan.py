@@ -38,7 +38,7 @@ def add_parser(group: Any) -> None:
         ("tflops", 12.0, "TFLOP/s that a GPU reaches in float32"),
         ("half-tflops", 40.0, "TFLOP/s that a GPU reaches in bf16 or fp16"),
         ("core-gflops", 40.0, "GFLOP/s that a core reaches in float32"),
-        ("decodes", 60.0, "photos that a core decodes per second; bench decode measures it"),
+        ("decodes", 60.0, "photos that a core decodes per second"),
     ):
         shown = "" if default is None else " (default: %(default)s)"
         parser.add_argument(

@@ -154,11 +154,6 @@ def _silent_stderr() -> Iterator[None]:
         os.close(stderr)
 
 
-def address() -> str:
-    """Returns the address at which other processes join the cluster."""
-    return str(ray.get_runtime_context().gcs_address)
-
-
 def cluster_capacity() -> Capacity:
     """Returns what the cluster has now."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

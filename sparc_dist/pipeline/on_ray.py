@@ -14,7 +14,6 @@ from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow as pa
 import ray
 from ray.exceptions import GetTimeoutError
 from ray.util.annotations import RayDeprecationWarning
@@ -95,20 +94,19 @@ class OnRay:
         """Runs each segment as a Ray data set: Ray Data keeps all blocks of one in its books."""
         _configure_data(limit)
         for rows in segments:
-            yield from self._score_segment(rows, steps)
+            yield from _finished(self._decoded(rows, steps), len(rows), steps).iter_rows()
             _return_memory()
 
-    def _score_segment(self, rows: list[Row], steps: ShardSteps) -> Iterator[Mapping[str, Any]]:
-        """Runs the steps as a Ray data set: decode on CPU tasks, encode and score on actors."""
+    def _decoded(self, rows: list[Row], steps: ShardSteps) -> ray.data.Dataset:
+        """Decodes shards on CPU tasks."""
         data = ray.data.from_items(rows, override_num_blocks=len(rows))
-        one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
-        decoded = data.map_batches(
+        return data.map_batches(
             steps.decode,
             compute=ray.data.TaskPoolStrategy(size=min(steps.decoders, len(rows))),
             num_cpus=MOST_OF_A_CPU,
-            **one,
+            batch_size=1,
+            batch_format="pyarrow",
         )
-        yield from _finished(decoded, len(rows), steps).iter_rows()
 
     def capacity(self) -> Capacity:
         """Returns what the cluster has now."""
@@ -164,15 +162,6 @@ def _finished(decoded: ray.data.Dataset, shards: int, steps: ShardSteps) -> ray.
             **one,
         )
     return scored.map_batches(steps.write, num_cpus=0.5, **one)
-
-
-def score_prepared(
-    shard: pa.Table, times: int, steps: ShardSteps, limit: float
-) -> Iterator[Mapping[str, Any]]:
-    """Scores one decoded shard many times, which benchmarks do."""
-    _configure_data(limit)
-    prepared = ray.data.from_arrow_refs([ray.put(shard)] * times)
-    yield from _finished(prepared, times, steps).iter_rows()
 
 
 def _configure_data(limit: float) -> None:

@@ -27,7 +27,7 @@ FLOAT32 = 4  # bytes
 
 @dataclass(frozen=True)
 class Speeds:
-    """The assumed speeds of machines; ``sparc-dist bench`` measures the last two.
+    """The assumed speeds of machines; ``benchmarks/map_phase.py`` measures the last two.
 
     gpu_tflops, half_tflops: TFLOP/s of CLIP models on one GPU, in float32 and in bf16 or fp16.
     core_gflops: GFLOP/s on one core. decodes: photos per second that one core reads and decodes.

@@ -28,9 +28,7 @@ def test_version() -> None:
     assert sparc_dist("--version").stdout == f"sparc-dist {__version__}\n"
 
 
-COMMANDS = (
-    "demo label run plan status report decide ask backbones datasets prompts fuse bench".split()
-)
+COMMANDS = "demo label run plan status report decide ask backbones datasets prompts fuse".split()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -15,8 +15,8 @@ from threading import Event, Thread
 import pytest
 import yaml
 
-from sparc_dist.bench.head import Head
 from tests.support.command import outcome_hashes
+from tests.support.head import Head
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow  # each starts models or Ray several times

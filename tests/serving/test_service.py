@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sparc_dist.bench.serve import processes_below
 from sparc_dist.serving import Labeler
 from tests.conftest import FEW
 from tests.support.bomb import blank, jpeg_2000, scans, webp
 from tests.support.malformed import boastful, flipped, nothing, truncated
 from tests.support.pictures import encoded, whole
-from tests.support.service import TOKEN, Service, service
+from tests.support.service import TOKEN, Service, processes_below, service
 from tests.support.waiting import until
 from tests.support.web import web_server
 

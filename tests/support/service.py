@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparc_dist.bench.serve import replicas
 from tests.support.answer import Answer
 from tests.support.command import COMMAND
 
@@ -68,7 +67,8 @@ class Service:
 
     def replicas(self) -> list[int]:
         """The process ids of its replicas."""
-        return replicas(self.process.pid)
+        below = processes_below(self.process.pid)
+        return [pid for pid in below if b"ServeReplica" in _read(pid, "cmdline")]
 
 
 @contextmanager
@@ -92,3 +92,18 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def processes_below(root: int) -> Iterator[int]:
+    """The processes that a process has started, and those that they have."""
+    for thread in os.listdir(f"/proc/{root}/task") if os.path.exists(f"/proc/{root}") else ():
+        for child in map(int, _read(root, f"task/{thread}/children").split()):
+            yield child
+            yield from processes_below(child)
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # it has ended
+        return b""

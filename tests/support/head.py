@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-from sparc_dist.errors import UserError
+from tests.support.service import free_port
 
 BIN = Path(sys.executable).parent
 #: Seconds after which a job counts as lost.
 LIMIT = 1800
 
 
-def free_port() -> int:
-    """Returns a port that nothing listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
 class Head:
     """A head node with token authentication, started in a project's folder.
 
-    scratch: a folder for its token. options: of ``ray start``. env: more variables.
+    scratch: a folder for its token. options: of ``ray start``.
     """
 
-    def __init__(
-        self,
-        project: Path,
-        scratch: Path,
-        options: Sequence[str] = (),
-        env: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, project: Path, scratch: Path, options: Sequence[str]) -> None:
         self.project = project
         self.dashboard, self.agent, self.metrics = (free_port() for _ in range(3))
         (scratch / "token").write_text("a-token-of-this-head-and-of-nobody-else")
         others = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         self.env = {
             **others,
-            **env,
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(scratch / "token"),
@@ -73,21 +55,8 @@ class Head:
 
     def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs ``ray job submit`` and follows the job to its end."""
-        return self._ray("job", "submit", *arguments)
-
-    def tasks(self) -> list[dict[str, Any]]:
-        """Returns all tasks that Ray remembers, as ``ray list tasks`` describes them."""
-        listed = self._ray("list", "tasks", "--detail", "--format=json", "--limit=10000")
-        if listed.returncode:
-            raise UserError(f"ray list tasks failed: {listed.stderr.strip()}")
-        found: list[dict[str, Any]] = json.loads(listed.stdout)
-        return found
-
-    def _ray(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        words = [*arguments]
-        words.insert(2, f"--address=http://127.0.0.1:{self.dashboard}")
         return subprocess.run(
-            ["ray", *words],
+            ["ray", "job", "submit", f"--address=http://127.0.0.1:{self.dashboard}", *arguments],
             cwd=self.project,
             env=self.env,
             capture_output=True,
@@ -111,22 +80,3 @@ class Head:
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(self.process.pid, end)
                 self.process.wait(5)
-
-
-@contextmanager
-def running_head(
-    project: Path,
-    scratch: Path,
-    options: Sequence[str] = (),
-    env: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[Head]:
-    """Provides a head that takes jobs; ends it at the end."""
-    head = Head(project, scratch, options, env)
-    try:
-        while not head.is_up():
-            if head.process.poll() is not None:
-                raise UserError("ray start failed; run it by hand to see why.")
-            time.sleep(0.1)
-        yield head
-    finally:
-        head.stop()
