@@ -24,11 +24,11 @@ from sparc_dist.bench.made_up_scores import (
 from sparc_dist.bench.setting import BenchSetting, block
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.core import Scores
-from sparc_dist.core.reference import reference_sparc
 from sparc_dist.pipeline.executor import capacity, executor, get, using
 from sparc_dist.pipeline.in_process import in_process
 from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.reduce_phase import ReducePhase
+from sparc_dist.research.reference import reference_sparc
 from sparc_dist.runs import UnitShards
 from sparc_dist.runs.columns import matrix
 
