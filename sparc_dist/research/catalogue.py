@@ -44,8 +44,8 @@ class Experiment:
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        Experiment("main", "tables:main_table"),
-        Experiment("per-class", "tables:per_class"),
+        Experiment("main", "main_table:main_table"),
+        Experiment("per-class", "main_table:per_class"),
         Experiment("debias", "ablations:debias"),
         Experiment("rank-fusion", "ablations:rank_fusion"),
         Experiment("random-prompts", "ablations:random_prompts"),

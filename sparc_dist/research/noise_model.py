@@ -1,7 +1,7 @@
 """noise-model: how pair scores depend on the classes they name, compared with the paper's fits.
 
 A fit takes dozens of passes. Each group's pair scores and labels are therefore read once and stay
-in Ray's object store; a pass is one task per group.
+in memory; a pass is one task per group.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _row(run: FinishedRun, options: Options, unit: Unit) -> list[Cell]:
     """Returns the row of a unit, with the paper's numbers for the same method and data set."""
     name = options.method
     view, scored = _view(unit, str(options.scores), name)
-    with_sparc = Variant(Method(image_debias=METHODS[name].image_debias))
+    with_sparc = Variant(Method(image_debias=METHODS[name]))
     bank = unit.data.bank
     # Another method has no scores of background classes; they remain in pairs and auxiliaries.
     variants = Variants((ZSCLIP, with_sparc), {STORED: bank.mentions[: len(bank.classes)]})

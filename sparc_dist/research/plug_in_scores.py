@@ -326,20 +326,22 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-@dataclass(frozen=True)
-class Treatment:
-    """How a method's scores are prepared: a transform and the image-level debias."""
-
-    transform: Callable[[PlugIn], NDArray[np.float32]]
-    image_debias: ImageDebias
-
-
-def _unchanged(plug_in: PlugIn) -> NDArray[np.float32]:
-    return plug_in.scores
+#: The image-level debias of each method; TagCLIP's softmax already removes the bias of an image.
+METHODS: dict[MethodName, ImageDebias] = {
+    "tagclip": "none",
+    "tai-dpt": "full",
+    "comc": "full",
+    "other": "full",
+}
 
 
-def _log(plug_in: PlugIn) -> NDArray[np.float32]:
-    """Returns the log (M, N); 0 counts as the smallest positive score in the file."""
+def prepared(plug_in: PlugIn, method: MethodName) -> PlugIn:
+    """Returns the scores as they are used in place of the singleton scores: TagCLIP's as logs.
+
+    There, 0 counts as the smallest positive score in the file.
+    """
+    if method != "tagclip":
+        return plug_in
     scores = plug_in.scores
     if scores.min() < 0 or scores.max() <= 0:
         raise UserError(
@@ -348,18 +350,4 @@ def _log(plug_in: PlugIn) -> NDArray[np.float32]:
         )
     smallest = scores[scores > 0].min()
     logs: NDArray[np.float64] = np.log(np.maximum(scores, smallest), dtype=np.float64)
-    return logs.astype(np.float32)
-
-
-#: TagCLIP ends with a softmax, which already removes the image-level bias.
-METHODS: dict[MethodName, Treatment] = {
-    "tagclip": Treatment(_log, "none"),
-    "tai-dpt": Treatment(_unchanged, "full"),
-    "comc": Treatment(_unchanged, "full"),
-    "other": Treatment(_unchanged, "full"),
-}
-
-
-def prepared(plug_in: PlugIn, method: MethodName) -> PlugIn:
-    """Returns the scores as they are used in place of the singleton scores."""
-    return replace(plug_in, scores=METHODS[method].transform(plug_in))
+    return replace(plug_in, scores=logs.astype(np.float32))

@@ -9,8 +9,8 @@ import pytest
 from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
 from sparc_dist.research import EXPERIMENTS, paper
 from sparc_dist.research.ablations import ABLATIONS
+from sparc_dist.research.main_table import main_table, per_class, verdict
 from sparc_dist.research.session import ExperimentSession, FinishedRun, Options
-from sparc_dist.research.tables import main_table, per_class, verdict
 from sparc_dist.research.variants import SPARC
 from sparc_dist.runs.tables import Table
 from tests.support.finished_runs import dataset, finished_run

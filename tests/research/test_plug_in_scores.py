@@ -275,7 +275,7 @@ def test_the_log_of_tagclips_probabilities_is_used() -> None:
     singleton = scores.singleton.astype(np.float32)
     ids = [str(row) for row in range(len(singleton))]
     plug_in = prepared(PlugIn(ids, np.exp(singleton), "t.npz"), "tagclip")
-    assert METHODS["tagclip"].image_debias == "none"
+    assert METHODS["tagclip"] == "none"
 
     def final(singleton: Any) -> Any:
         whole = Scores(singleton, scores.auxiliary, scores.compound)
@@ -300,7 +300,7 @@ def test_tagclip_scores_that_are_not_probabilities_fail(scores: list[list[float]
         prepared(plug_in, "tagclip")
     for method in ("tai-dpt", "comc", "other"):
         assert prepared(plug_in, method) == plug_in
-        assert METHODS[method].image_debias == "full"
+        assert METHODS[method] == "full"
 
 
 def check_sound(folder: Path, name: str, content: bytes) -> None:
