@@ -201,7 +201,7 @@ def _evaluated(session: ExperimentSession) -> tuple[Aps, list[str]]:
     ablations = [ABLATIONS[name] for name in session.names if name in ABLATIONS]
     conditions = [condition for ablation in ablations for condition in ablation.conditions]
     variants = list(dict.fromkeys(condition.variant for condition in conditions))
-    work: dict[UnitKey, partial[Mapping[Variant, list[float | None]]]] = {}
+    work: dict[UnitKey, partial[dict[Variant, list[float | None]]]] = {}
     remarks: list[str] = []
     for dataset in session.run.datasets:
         units = [unit for key, unit in session.units.items() if key[0] == dataset.name]

@@ -119,19 +119,29 @@ def _means(session: ExperimentSession) -> tuple[Means, list[str]]:
     found, remarks = session.for_each(units, work)
     means = {(*key, title): mean for key, own in found.items() for title, mean in own.items()}
     if options.backbone is None and not options.variants:
-        metrics = session.run.results.metrics
-        averaged = {unit.key[0]: unit for unit in units if (unit.key[0], ENSEMBLE) in metrics}
-        work = partial(_stored_means, session, name=ENSEMBLE)
-        ensembles, failures = session.for_each(averaged.values(), work)
-        for (dataset, _), own in ensembles.items():
-            for title in own:
-                means[dataset, MEAN, title] = _mean(
-                    [mean for key, mean in means.items() if (key[0], key[2]) == (dataset, title)]
-                )
-            means |= {(dataset, ENSEMBLE, title): mean for title, mean in own.items()}
-        remarks += failures
+        remarks += _add_ensembles(session, units, means)
     datasets = [dataset.name for dataset in session.run.datasets]
     return dict(sorted(means.items(), key=lambda item: datasets.index(item[0][0]))), remarks
+
+
+def _add_ensembles(session: ExperimentSession, units: Sequence[Unit], means: Means) -> list[str]:
+    """Adds the mean of backbones and the ensemble of each data set that has one.
+
+    Returns remarks on failures.
+    """
+    metrics = session.run.results.metrics
+    averaged = {unit.key[0]: unit for unit in units if (unit.key[0], ENSEMBLE) in metrics}
+    work = partial(_stored_means, session, name=ENSEMBLE)
+    ensembles, remarks = session.for_each(averaged.values(), work)
+    for (dataset, _), own in ensembles.items():
+        for title in own:
+            same = [mean for key, mean in means.items() if (key[0], key[2]) == (dataset, title)]
+            means[dataset, MEAN, title] = ResampledMean(
+                float(np.mean([mean.observed for mean in same])),
+                np.mean([mean.draws for mean in same], axis=0),
+            )
+        means |= {(dataset, ENSEMBLE, title): mean for title, mean in own.items()}
+    return remarks
 
 
 def _stored_means(
@@ -163,11 +173,6 @@ def _variant_scores(
     """Computes the final scores of a shard; a rival needs those of all columns."""
     ids, scores = shards.scores(shard)
     return ids.to_pylist(), fitted.final(scores)[:, :, classes.start : classes.stop]
-
-
-def _mean(means: Sequence[ResampledMean]) -> ResampledMean:
-    observed = np.mean([each.observed for each in means])
-    return ResampledMean(float(observed), np.mean([each.draws for each in means], axis=0))
 
 
 def _with_global_features(backbones: Sequence[BackboneConfig]) -> dict[str, str]:
