@@ -29,7 +29,7 @@ from sparc_dist.config import (
     parse,
 )
 from sparc_dist.core import DuoOptions, Method
-from sparc_dist.experiments import EXPERIMENTS
+from sparc_dist.research import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

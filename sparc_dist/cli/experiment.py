@@ -10,9 +10,9 @@ from typing import Any
 from sparc_dist.cli.finish import print_failures
 from sparc_dist.cli.options import RUN, absolute_url, add_wait, new_command, run_root
 from sparc_dist.errors import UserError
-from sparc_dist.experiments import EXPERIMENTS
+from sparc_dist.research import EXPERIMENTS
 
-#: Those of ``external_scores``, which takes too long to import for a help page.
+#: Those of ``research.plug_in_scores``, which takes too long to import for a help page.
 METHODS = ("tagclip", "tai-dpt", "comc", "other")
 NAMES = fill(", ".join(EXPERIMENTS), 98, initial_indent="  ", subsequent_indent="  ")
 TEXT = f"""\
@@ -26,6 +26,7 @@ examples:
   sparc-dist experiment all --run sparc-demo
   sparc-dist experiment histograms --run runs/coco --class cat --backbone ViT-B-32
   sparc-dist experiment plug-in --run runs/voc --scores tagclip.npz --method tagclip
+  sparc-dist experiment compare --run runs/voc --variants
 """
 
 
@@ -54,18 +55,24 @@ def add_parser(group: Any) -> None:
         choices=METHODS,
         help=f"{_applies_to('method')}: whose scores they are (default: other)",
     )
+    parser.add_argument(
+        "--variants",
+        action="store_const",
+        const=True,
+        help=f"{_applies_to('variants')}: SPARC and duo with parts switched on and off, fitted to "
+        "the stored scores, in place of the run's own methods",
+    )
     add_wait(parser)
 
 
 def experiment(options: Namespace) -> int:
     """Makes experiments on a run."""
-    from sparc_dist.experiments.run import run_experiments
-    from sparc_dist.experiments.session import Options
+    from sparc_dist.research.session import Options, run_experiments
     from sparc_dist.runs import Results, RunLayout, lease, read_record
 
     names = tuple(EXPERIMENTS) if options.name == "all" else (options.name,)
     given = vars(options)
-    for option in ("dataset", "backbone", "class", "scores", "method"):
+    for option in ("dataset", "backbone", "class", "scores", "method", "variants"):
         if given[option] is not None and not any(option in EXPERIMENTS[n].options for n in names):
             raise UserError(f"--{option} does not apply to {options.name}; leave it out.")
     if options.method is not None and options.scores is None:
@@ -73,7 +80,12 @@ def experiment(options: Namespace) -> int:
     run = absolute_url("--run", run_root(options.run, "--run"))
     scores = None if options.scores is None else absolute_url("--scores", options.scores)
     chosen = Options(
-        options.dataset, options.backbone, given["class"], scores, options.method or "other"
+        dataset=options.dataset,
+        backbone=options.backbone,
+        label=given["class"],
+        scores=scores,
+        method=options.method or "other",
+        variants=bool(options.variants),
     )
     failed, layout = False, RunLayout(run)
     read_record(layout)  # where there is no run, nothing is written

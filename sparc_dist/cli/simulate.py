@@ -18,7 +18,7 @@ from sparc_dist.cli.options import (
 from sparc_dist.errors import UserError, quoted
 
 if TYPE_CHECKING:
-    from sparc_dist.simulation import Noise
+    from sparc_dist.research.simulation_model import Noise
 
 TEXT = """\
 Draws labels from a co-occurrence and scores from the paper's noise model (image bias, prompt bias,
@@ -79,8 +79,8 @@ def simulate(options: Namespace) -> int:
     from sparc_dist.datasets import KINDS
     from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
+    from sparc_dist.research.simulation import Settings, simulate
     from sparc_dist.runs import lease
-    from sparc_dist.simulation import Settings, simulate
 
     images, classes = IMAGES, CLASSES
     if options.like:
@@ -105,7 +105,7 @@ def _noise(rates: list[str]) -> Noise:
     """Returns the rates of the noise model with the user's changes."""
     from dataclasses import fields
 
-    from sparc_dist.simulation import Noise
+    from sparc_dist.research.simulation_model import Noise
 
     known = {field.name for field in fields(Noise)}
     given = {}

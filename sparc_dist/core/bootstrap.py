@@ -79,18 +79,6 @@ class Ranking:
         return np.asarray(np.divide(100.0 * summed, positives, out=none, where=positives > 0))
 
 
-def resampled_ap(
-    scores: NDArray[np.floating], labels: NDArray[np.bool_], weights: NDArray[np.integer]
-) -> Floats:
-    """Returns a class's AP in percent in each draw (draws,); NaN where no positive is drawn.
-
-    scores, labels: (M,). weights: (draws, M), of the same images.
-    """
-    ranking = Ranking.of(scores, labels)
-    parts = (columns_of(weights[i : i + TOGETHER]) for i in range(0, len(weights), TOGETHER))
-    return np.concatenate([ranking.average_precision(part) for part in parts])
-
-
 def columns_of(weights: NDArray[np.integer]) -> NDArray[np.float32]:
     """Returns weights (draws, M) as rankings take them: (M, draws), contiguous."""
     return np.ascontiguousarray(weights.T).astype(np.float32)

@@ -24,12 +24,6 @@ def mentions_of(prompt_classes: Sequence[Sequence[int]], classes: int) -> list[N
     return [np.array(indices, dtype=np.int64) for indices in prompts]
 
 
-def descending(scores: NDArray[np.floating], columns: NDArray[np.int64]) -> Floats:
-    """Returns some columns of the scores, sorted within each image (n, len(columns))."""
-    # Unlike an index, ``take`` keeps an image's scores side by side, which halves the sorting.
-    return np.sort(np.take(scores, columns, axis=1).astype(np.float64), axis=1)[:, ::-1]
-
-
 @dataclass(frozen=True)
 class Ranking:
     """The vectors of all classes side by side, so that those of one length are sorted in one call.

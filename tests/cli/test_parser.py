@@ -16,11 +16,12 @@ from sparc_dist.cli.command_line import COMMANDS, parser
 from sparc_dist.cli.experiment import METHODS
 from sparc_dist.cli.simulate import OFFICIAL, TEXT
 from sparc_dist.config import DATASET_KINDS
-from sparc_dist.external_scores import PLUG_IN_METHODS
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.planning import Speeds
-from sparc_dist.simulation import Noise, Settings, simulate
+from sparc_dist.research.plug_in_scores import METHODS as PLUG_IN_METHODS
+from sparc_dist.research.simulation import Settings, simulate
+from sparc_dist.research.simulation_model import Noise
 from tests.support.command import sparc_dist
 
 Output = pytest.CaptureFixture[str]

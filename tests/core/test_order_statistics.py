@@ -6,7 +6,7 @@ import numpy as np
 
 from sparc_dist.core import Method, Moments, RankState, Scatter, Scores
 from sparc_dist.core.debias import debias_images, debias_prompts
-from sparc_dist.core.order_statistics import Ranking, descending, mentions_of
+from sparc_dist.core.order_statistics import Ranking, mentions_of
 
 #: Of five classes; the third has no prompt, and three have two.
 PROMPTS = [(0, 1), (0, 4), (1, 3), (3,), (0,), (4,)]
@@ -25,7 +25,8 @@ def debiased(scores: Scores) -> np.ndarray:
 
 def alone(values: np.ndarray, index: int) -> np.ndarray:
     """The vectors of one class, the highest rank first."""
-    return np.column_stack([values[:, index], descending(values, 5 + MENTIONS[index])])
+    ranked = np.sort(values[:, 5 + MENTIONS[index]], axis=1)[:, ::-1]
+    return np.column_stack([values[:, index], ranked])
 
 
 def test_classes_of_one_length_are_in_one_block() -> None:

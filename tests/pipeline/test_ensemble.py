@@ -23,6 +23,7 @@ from sparc_dist.pipeline.small import ensemble_sizes
 from sparc_dist.pipeline.verify import verify
 from sparc_dist.report import read_results, write_report
 from sparc_dist.report.view.site import Site
+from sparc_dist.research.simulation import Settings, simulate
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Results, RunLayout, UnitLayout, claim
 from sparc_dist.runs.ensembles import members_of
@@ -31,7 +32,6 @@ from sparc_dist.runs.refit import Rule, refit
 from sparc_dist.runs.run import open_run
 from sparc_dist.runs.shards import write_shard
 from sparc_dist.runs.status import status
-from sparc_dist.simulation import Settings, simulate
 from tests.support.command import outcome_hashes
 
 pytestmark = pytest.mark.usefixtures("light")

@@ -127,21 +127,22 @@ def test_features_are_part_of_what_a_run_is(folder: Path) -> None:
 def test_the_experiment_compares_units_that_differ_in_features_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["experiment", "features", "--run", str(folder / "run")]) == 0
+    assert main(["experiment", "compare", "--run", str(folder / "run")]) == 0
     page = capsys.readouterr().out
     assert "1,000 paired bootstrap draws" in page
-    with (folder / "run" / "experiments" / "features.csv").open() as file:
-        rows = {(row["features"], row["method"]): row for row in csv.DictReader(file)}
-    assert len(rows) == 9
+    with (folder / "run" / "experiments" / "compare.csv").open() as file:
+        rows = {(row["backbone"], row["method"]): row for row in csv.DictReader(file)}
     for name in FEATURES:
         metrics = json.loads((folder / "run" / "scenes" / name / "metrics.json").read_text())
         for title, method in (("ZSCLIP", "zsclip"), ("SPARC", "sparc"), ("duo", "duo")):
             row, base = rows[name, title], rows["global", title]
             assert float(row["mAP (%)"]) == pytest.approx(metrics[method]["mAP"])
             if name == "global":
-                assert row["minus global"] == ""
+                assert row["features"] == row["minus global"] == ""
                 continue
-            gap, low, high = (float(row[key]) for key in ("minus global", "low", "high"))
+            assert row["features"] == name
+            columns = ("minus global", "global, low", "global, high")
+            gap, low, high = (float(row[column]) for column in columns)
             assert gap == pytest.approx(float(row["mAP (%)"]) - float(base["mAP (%)"]))
             assert low <= high
             assert f"{gap:+.2f} [{low:+.2f}, {high:+.2f}]" in page
@@ -157,13 +158,3 @@ def test_new_prompts_are_not_scored_with_embeddings_where_patches_are_needed(
     with (folder / "run" / "experiments" / "templates.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["template"] == "A or B"]
     assert {row["backbone"] for row in rows} == {"global", "average"}
-
-
-def test_a_run_with_one_kind_of_features_is_told_what_to_write(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert not go(folder, tmp_path / "one", backbones=[backbone("both")]).failures
-    assert main(["experiment", "features", "--run", str(tmp_path / "one")]) == 0
-    page = capsys.readouterr().out
-    assert "nothing to compare; list a model more than once" in page
-    assert "features: both}]`" in page

@@ -13,13 +13,11 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.core import Method
 from sparc_dist.core.fusion import FusionName
 from sparc_dist.errors import UserError
-from sparc_dist.experiments.finished_run import open_run
-from sparc_dist.experiments.main_table import main_table
-from sparc_dist.experiments.per_class import per_class
-from sparc_dist.experiments.session import ExperimentSession, Options
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import in_process
 from sparc_dist.report import write_report
+from sparc_dist.research.main_table import main_table, per_class
+from sparc_dist.research.session import ExperimentSession, Options, open_run
 from sparc_dist.runs.finished_unit import open_unit, sparc_fusion
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.refit import Rule, refit

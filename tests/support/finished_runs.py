@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparc_dist.config import Config
-from sparc_dist.experiments.finished_run import FinishedRun
+from sparc_dist.research.session import FinishedRun
 from sparc_dist.runs import Results, RunLayout
 
 
