@@ -22,7 +22,7 @@ from sparc_dist.core.drift import drift
 from sparc_dist.core.duo import Duo, DuoOptions
 from sparc_dist.core.ensemble import Standard, average
 from sparc_dist.core.final_scores import METHODS, FinalScores, Labelled, methods_of
-from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method, merge, method_options
+from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method, merge
 from sparc_dist.core.gallery import Gallery
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, mentions_of
@@ -95,7 +95,6 @@ __all__ = [
     "mean_average_precision",
     "mentions_of",
     "merge",
-    "method_options",
     "methods_of",
     "needs_ranks",
     "oracle",
