@@ -56,7 +56,6 @@ from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import (
     absolute,
     byte_range,
-    is_chain,
     is_remote,
     is_web,
     join,
@@ -86,7 +85,6 @@ __all__ = [
     "delete_if",
     "exists",
     "files_below",
-    "is_chain",
     "is_folder",
     "is_missing",
     "is_remote",

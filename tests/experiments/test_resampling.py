@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from sparc_dist.config import ResourcesConfig
-from sparc_dist.core.bootstrap import DRAWS, resampled_ap, resampling_weights
+from sparc_dist.core.bootstrap import DRAWS, resampling_weights
 from sparc_dist.experiments import resampling
 from sparc_dist.experiments.finished_run import open_run
 from sparc_dist.experiments.resampling import StoredScores, resampled_means
 from sparc_dist.experiments.session import ExperimentSession, Options
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import in_process
-from tests.support.cases import golden
+from tests.support.cases import golden, resampled_ap
 from tests.support.golden_unit import golden_fusions, write_unit
 
 

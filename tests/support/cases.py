@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sparc_dist.core import Mentions, Positives, Reached, Scores, mentions_of
 from sparc_dist.core.average_precision import average_precision
+from sparc_dist.core.bootstrap import Ranking, columns_of
 from sparc_dist.prompts import ClassMatcher
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -74,3 +75,10 @@ def ap(scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> list[float | 
     """AP of each column in one piece."""
     positives = Positives.of(scores, labels)
     return average_precision(positives, Reached.of(scores, positives))
+
+
+def resampled_ap(
+    scores: NDArray[np.floating], labels: NDArray[np.bool_], weights: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """AP of one class (M,) in each draw of weights (draws, M)."""
+    return Ranking.of(scores, labels).average_precision(columns_of(weights))
