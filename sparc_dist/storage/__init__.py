@@ -1,6 +1,7 @@
 """Files on local disks and in object stores behind the same few functions.
 
-Belongs here: URLs, file systems with their retries, files that appear whole or not at all, Parquet.
+Belongs here: URLs, file systems with their retries, files that appear whole or not at all, Parquet,
+untrusted pickles.
 Does not: what a run's files mean (``runs``). Uses: ``errors``.
 """
 
