@@ -21,13 +21,13 @@ from measuring import option, options_of, report
 from sparc_dist import storage
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.core import Method, Scores
-from sparc_dist.core.reference import reference_sparc
 from sparc_dist.datasets import images_table, write_images
 from sparc_dist.pipeline.executor import executor, get, using
 from sparc_dist.pipeline.in_process import in_process
 from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.prompts import CompoundPrompt, PromptBank
+from sparc_dist.research.reference import reference_sparc
 from sparc_dist.runs import Provenance, RunLayout, UnitShards
 from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.shards import scores_table, write_shard

@@ -31,7 +31,7 @@ from sparc_dist.runs import (
 )
 from sparc_dist.runs.ensembles import any_due
 from sparc_dist.runs.outcome import FITTING, LABELLING, read_dataset_facts, reason_unfinished
-from sparc_dist.runs.record import finished_units
+from sparc_dist.runs.record import finished_units, stored_record
 from sparc_dist.runs.verification import check_shards, check_unit, mark
 from sparc_dist.storage import without_secrets
 
@@ -202,6 +202,8 @@ def _problems(
     config: Config, layout: RunLayout, overwrite: bool, embeddings: EmbeddedRun | None
 ) -> dict[UnitKey, str]:
     """Returns why units cannot work; raises UserError if none can, before anything is written."""
+    if not overwrite:
+        stored_record(layout)  # nothing else is read of a run of another format
     finished = Results.read(layout, {"config": config.identity()}).metrics
     pending = _pending(config, () if overwrite else finished)
     resumed = None if overwrite else layout

@@ -195,8 +195,7 @@ class Scorer:
             for rows in (texts.singleton, texts.auxiliary, texts.compound)
         ]
         self._widths = [len(rows) for rows in kinds]
-        # One product for all kinds. On the CPU it would save nothing, and it would round
-        # differently than one for each, which earlier runs have.
+        # One product for all kinds, which saves nothing on the CPU.
         self._texts = kinds if backbone.device.type == "cpu" else [torch.cat(kinds)]
 
     @torch.inference_mode()

@@ -38,7 +38,7 @@ class TextCache:
     def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Float32]) -> Float32:
         """Returns the embeddings (n, d) of texts; ``compute`` returns those of new ones."""
         places = [*self.urls, *self.spare]
-        stored = [self._read(url) for url in places]
+        stored = [self._read(url, OSError) for url in places]  # what is refused is made again
         known = {text: row for part in stored for text, row in part.items()}
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
@@ -55,27 +55,23 @@ class TextCache:
 
         Unlike in ``embed``, a file that cannot be read is an error.
         """
-        known = {text: row for url in self.urls for text, row in self._parsed(url).items()}
+        known = {text: row for url in self.urls for text, row in self._read(url).items()}
         if any(text not in known for text in texts):
             return None
         return np.array([known[text] for text in texts], dtype=np.float32)
 
-    def _read(self, url: str) -> dict[str, Float32]:
-        """Returns what a file holds; nothing if it cannot be read."""
-        try:
-            return self._parsed(url)
-        except OSError:
-            return {}
+    def _read(self, url: str, *ignored: type[OSError]) -> dict[str, Float32]:
+        """Returns what a file holds; nothing if it is missing, damaged or of another maker.
 
-    def _parsed(self, url: str) -> dict[str, Float32]:
-        """Returns what a file holds; nothing if it is missing, damaged or of another maker."""
+        ignored: errors of the store after which it holds nothing, too.
+        """
         try:
             table = storage.read_table(url)
             if (table.schema.metadata or {}).get(b"maker") != self.maker.encode():
                 return {}
             flat = table["embedding"].combine_chunks().flatten().to_numpy()
             return dict(zip(table["text"].to_pylist(), flat.reshape(len(table), -1), strict=True))
-        except (FileNotFoundError, ValueError, KeyError, pa.ArrowException):
+        except (FileNotFoundError, ValueError, KeyError, pa.ArrowException, *ignored):
             return {}
 
     def _write(self, url: str, rows: dict[str, Float32]) -> None:

@@ -7,7 +7,6 @@ made at the end, from checked parts. They use the bytes of the file, which is ma
 
 from __future__ import annotations
 
-import io
 import math
 import mmap
 import pickle
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from sparc_dist.external_scores.plain_pickle import check_memo
+from sparc_dist.storage.unpickling import RestrictedUnpickler
 
 #: The largest data.pkl that is read, in bytes; OpenAI's have less than a megabyte.
 MOST_BYTES = 16 * 2**20
@@ -46,8 +45,7 @@ def read_tensors(path: str) -> dict[str, torch.Tensor]:
     content = bytes(_record(records, f"{folder}/data.pkl")[: MOST_BYTES + 1])
     if len(content) > MOST_BYTES:
         raise pickle.UnpicklingError(f"its data.pkl has more than {MOST_BYTES:,} bytes")
-    check_memo(content)
-    parts = _named_tensors(_Unpickler(io.BytesIO(content)).load())
+    parts = _named_tensors(_Unpickler(content, _STAND_INS).load())
     return {name: part.real(records, folder) for name, part in parts.items()}
 
 
@@ -163,14 +161,12 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(RestrictedUnpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Returns a stand-in; raises UnpicklingError for a name that tensors do not need."""
         if module.split(".")[0] == "__torch__":
             return _Module
-        if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it refers to {f'{module}.{name}'!r}")
-        return _STAND_INS[module, name]
+        return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> tuple[torch.dtype, str]:
         """Returns the type of a storage's numbers and the name of their record."""

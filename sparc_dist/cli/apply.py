@@ -98,7 +98,7 @@ def _config(options: Namespace) -> Config:
         "backbones": [backbone],
         "shard_size": model["shard_size"],
         "batch_size": model["batch_size"],
-        "jpeg_scaling": model.get("jpeg_scaling", False),  # labelers of format 1 have no such key
+        "jpeg_scaling": model["jpeg_scaling"],
         "max_error_share": 1,  # they are counted and listed
     }
     return resolve(parse(raw, "apply"), os.getcwd())

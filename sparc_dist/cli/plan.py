@@ -53,6 +53,7 @@ def plan(options: Namespace) -> int:
     from sparc_dist.datasets import size_of
     from sparc_dist.planning import Speeds, estimate, estimate_text, plan, sizes_text
     from sparc_dist.runs import RunLayout, Storing
+    from sparc_dist.runs.record import stored_record
 
     config = load_config(find_config(options.config))
     capacity = _capacity(options, config)
@@ -63,6 +64,7 @@ def plan(options: Namespace) -> int:
     }
     groups = plan(config, costs, capacity)
     layout = RunLayout(config.output)
+    stored_record(layout)  # sizes are read from a run of this version's format only
     vocabulary = vocabulary_for(config.backbones)
     sizes = {
         data.name: size_of(data, layout.dataset(data.name), vocabulary) for data in config.datasets

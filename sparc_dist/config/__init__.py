@@ -9,14 +9,7 @@ from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
 from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config
-from sparc_dist.config.presets import (
-    DATASET_KINDS,
-    ENSEMBLE,
-    OPENAI,
-    SIMULATED,
-    TINY,
-    DatasetPreset,
-)
+from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
     Config,
@@ -43,7 +36,6 @@ __all__ = [
     "BackboneConfig",
     "Config",
     "DatasetConfig",
-    "DatasetPreset",
     "Features",
     "LLMConfig",
     "PairTemplate",

@@ -16,7 +16,7 @@ from sparc_dist.config.backbone import BackboneConfig
 from sparc_dist.config.class_names import check_classes
 from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED
 from sparc_dist.config.section import Name, Section, Url, check_url
-from sparc_dist.core import Method, method_options
+from sparc_dist.core import Method
 
 
 def _check_kind(kind: str) -> str:
@@ -293,11 +293,10 @@ class Config(Section):
     @field_validator("method", mode="before")
     @classmethod
     def _expand_method(cls, method: Any) -> Any:
-        """Accepts ``paper`` for SPARC as published, ``duo``, and ``shrinkage`` beside ``duo``."""
+        """Accepts ``paper`` for SPARC as published, and ``duo``."""
         names = {"paper": "sparc", "duo": "duo"}
-        if isinstance(method, str) and method in names:
-            return {"primary": names[method]}
-        return method_options(method) if isinstance(method, dict) else method
+        known = isinstance(method, str) and method in names
+        return {"primary": names[method]} if known else method
 
     @field_validator("datasets", "backbones")
     @classmethod

@@ -6,7 +6,7 @@ people. Uses no other room.
 """
 
 from sparc_dist.core.answers import Answers
-from sparc_dist.core.arrays import ScoresLike, as_scores, check_finite, matrix, slices
+from sparc_dist.core.arrays import check_finite, matrix, slices
 from sparc_dist.core.average_precision import (
     EmptyClass,
     Positives,
@@ -16,13 +16,13 @@ from sparc_dist.core.average_precision import (
 )
 from sparc_dist.core.class_counts import ClassCounts
 from sparc_dist.core.debias import ImageDebias, Scores
-from sparc_dist.core.decision_metrics import Agreement, expected_f1, oracle
-from sparc_dist.core.decisions import Decision, Knowledge, can_estimate, decide, top
+from sparc_dist.core.decision_metrics import Agreement, expected_f1
+from sparc_dist.core.decisions import Decision, Knowledge, can_estimate, decide
 from sparc_dist.core.drift import drift
 from sparc_dist.core.duo import Duo, DuoOptions
 from sparc_dist.core.ensemble import Standard, average
 from sparc_dist.core.final_scores import METHODS, FinalScores, Labelled, methods_of
-from sparc_dist.core.fusion import DECIDING, UNRANKED, Fusion, Method, merge, method_options
+from sparc_dist.core.fusion import DECIDING, Fusion, Method, merge
 from sparc_dist.core.gallery import Gallery
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, mentions_of
@@ -38,14 +38,13 @@ from sparc_dist.core.reduction import (
     evaluate,
     fit_fusions,
 )
-from sparc_dist.core.sparc import PromptState, RankState, finish, fit, needs_ranks
+from sparc_dist.core.sparc import PromptState, RankState
 from sparc_dist.core.views import Views
 
 __all__ = [
     "DECIDING",
     "METHODS",
     "ROUNDING",
-    "UNRANKED",
     "Agreement",
     "Answers",
     "ClassCounts",
@@ -77,10 +76,8 @@ __all__ = [
     "Reached",
     "Scatter",
     "Scores",
-    "ScoresLike",
     "Standard",
     "Views",
-    "as_scores",
     "average",
     "can_estimate",
     "check_finite",
@@ -88,18 +85,12 @@ __all__ = [
     "drift",
     "evaluate",
     "expected_f1",
-    "finish",
-    "fit",
     "fit_fusions",
     "matrix",
     "mean_average_precision",
     "mentions_of",
     "merge",
-    "method_options",
     "methods_of",
-    "needs_ranks",
-    "oracle",
     "slices",
     "summarise",
-    "top",
 ]

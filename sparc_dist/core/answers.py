@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +11,8 @@ from sparc_dist.core.link import SLOPE
 from sparc_dist.core.moments import Floats
 from sparc_dist.core.special import expit
 
-#: An answer: yes, no, or none was given.
-YES, NO, UNKNOWN = 1, 0, -1
+#: An answer: 1 is yes, 0 is no; or none was given.
+YES, UNKNOWN = 1, -1
 
 #: How far the logarithm of the slope is expected to be from that without labels (SD).
 SLOPE_SD = 0.35
@@ -43,7 +41,7 @@ class Answers:
         final: NDArray[np.floating],
         answers: NDArray[np.integer] | NDArray[np.bool_],
     ) -> Answers:
-        """Returns the answers about one shard: ``YES``, ``NO`` or ``UNKNOWN``, (n, N).
+        """Returns the answers about one shard: yes, no or unknown, (n, N).
 
         total, final: scores (n, N), or (n, N + B) with background columns last
         """
@@ -58,18 +56,9 @@ class Answers:
     def __len__(self) -> int:
         return len(self.column)
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [self.column, self.total, self.final, self.present]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Answers:
-        """Restores a state from what ``arrays`` returned."""
-        return cls(*arrays)
-
     def __add__(self, other: Answers) -> Answers:
-        pairs = zip(self.arrays(), other.arrays(), strict=True)
-        return Answers.from_arrays([np.concatenate(pair) for pair in pairs])
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Answers(*map(np.concatenate, pairs))
 
 
 def fit_link(

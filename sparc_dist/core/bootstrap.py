@@ -27,11 +27,11 @@ TOGETHER = 32
 Weights = NDArray[np.uint8]
 
 
-def resampling_weights(images: int, draws: range, seed: int = SEED) -> Weights:
+def resampling_weights(images: int, draws: range) -> Weights:
     """Returns the weights of all images of a data set in each of the draws (draws, M)."""
     weights = np.empty((len(draws), images), np.uint8)
     for row, draw in zip(weights, draws, strict=True):
-        row[:] = np.random.default_rng([seed, draw]).poisson(1.0, images)
+        row[:] = np.random.default_rng([SEED, draw]).poisson(1.0, images)
     return weights
 
 
@@ -97,8 +97,8 @@ def resampled_mean(aps: Floats, empty_class: EmptyClass = "skip") -> Floats:
     return np.asarray(total / size)
 
 
-def interval(differences: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Returns the bounds between which the share ``level`` of the draws' differences lies."""
-    tail = (1 - level) / 2
+def interval(differences: Floats) -> tuple[float, float]:
+    """Returns the bounds between which the share LEVEL of the draws' differences lies."""
+    tail = (1 - LEVEL) / 2
     low, high = np.nanquantile(differences, [tail, 1 - tail])
     return float(low), float(high)

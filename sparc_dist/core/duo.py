@@ -10,11 +10,9 @@ and are not reported. Without background, B is 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import combinations_with_replacement
-from operator import add
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -240,14 +238,6 @@ def finish_duo(
     """Returns the fitted model for the merged states."""
     weights = view_weights(products, views.counts, options)
     return Duo(options, views, weights, _notes(prompts, views))
-
-
-def fit_duo(shards: Callable[[], Iterable[Scores]], mentions: Mentions, options: DuoOptions) -> Duo:
-    """Fits on shards in this process; ``shards`` returns a new iterator for each pass."""
-    prompts = reduce(add, (DuoPromptState.of(shard, options.scaling) for shard in shards()))
-    views = prompts.views(mentions, options)
-    products = reduce(add, (DuoViewState.of(shard, views) for shard in shards()))
-    return finish_duo(prompts, products, views, options)
 
 
 def _notes(prompts: DuoPromptState, views: Views) -> list[str]:

@@ -6,7 +6,7 @@ in where the weights come from, so the same code scores an image for all of them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -82,17 +82,6 @@ class Method:
         if self.primary != "auto":
             return self.primary
         return preferred if preferred in self.fusions else self.fusions[0]
-
-
-def method_options(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a method that another version stored, as this one names them.
-
-    The shrinkage was beside SPARC's options before duo had a section of its own.
-    """
-    options = dict(stored)
-    if "shrinkage" in options:
-        options["duo"] = {"shrinkage": options.pop("shrinkage"), **(options.get("duo") or {})}
-    return options
 
 
 def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> Floats:

@@ -7,9 +7,8 @@ pass 3   prompt debias → sort → weigh the ranks → merge  → final scores
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from operator import add
 from typing import Any
 
@@ -113,17 +112,6 @@ def finish(
         for indices, scatter in zip(mentions, scatters, strict=True)
     ]
     return Fusion(method, mentions, prompts.moments, weights, _notes(prompts, mentions))
-
-
-def fit(shards: Callable[[], Iterable[Scores]], mentions: Mentions, method: Method) -> Fusion:
-    """Fits on shards in this process; ``shards`` returns a new iterator for each pass."""
-    prompts = reduce(add, (PromptState.of(shard, method) for shard in shards()))
-    ranks = None
-    if needs_ranks(method):
-        ranking = Ranking.of(mentions)
-        states = (RankState.of(s, prompts.moments, ranking, method) for s in shards())
-        ranks = reduce(add, states)
-    return finish(prompts, ranks, mentions, method)
 
 
 def _notes(prompts: PromptState, mentions: Mentions) -> list[str]:

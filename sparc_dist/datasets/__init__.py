@@ -17,7 +17,6 @@ from sparc_dist.datasets.images import (
     write_images,
     write_shards,
 )
-from sparc_dist.datasets.kind import DatasetKind, Labelled, Source
 from sparc_dist.datasets.manifest import Manifest
 from sparc_dist.datasets.reused import ReusedImages
 from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
@@ -25,12 +24,9 @@ from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
 __all__ = [
     "KINDS",
     "SCHEMA",
-    "DatasetKind",
     "DatasetSize",
-    "Labelled",
     "Manifest",
     "ReusedImages",
-    "Source",
     "bank_facts",
     "check_unique",
     "chunks",

@@ -90,11 +90,6 @@ class Scene:
         """The captions; written on first access, because only training needs them."""
         return self._captions()
 
-    @property
-    def caption(self) -> str:
-        """The first caption."""
-        return self.captions[0]
-
 
 def draw_scene(seed: int) -> Scene:
     """Returns the scene of a seed: the same pixels, labels and captions each time."""

@@ -1,33 +1,24 @@
 """Reads untrusted pickles: NumPy arrays and plain containers only.
 
-A pickle is a program that can call any function by name. Here every name resolves to one of the
-few stand-ins below. Not even NumPy's constructors are available, because with crafted arguments
-they read arbitrary memory. Real arrays are built at the end, from checked parts.
+Not even NumPy's constructors are available to a pickle, because with crafted arguments they read
+arbitrary memory. Real arrays are built at the end, from checked parts of the stand-ins below.
 """
 
 from __future__ import annotations
 
-import io
 import pickle
-import pickletools
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from sparc_dist.storage.unpickling import RestrictedUnpickler
+
 
 def load_plain(content: bytes) -> Any:
     """Returns the value in a pickle; raises UnpicklingError for anything that is not plain."""
-    check_memo(content)
-    return _finished(_Unpickler(io.BytesIO(content)).load(), {})
-
-
-def check_memo(content: bytes) -> None:
-    """Rejects a memo index beyond the number of opcodes: the memo would fill all memory."""
-    for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= number:
-            raise pickle.UnpicklingError(f"it remembers a value as number {argument}")
+    return _finished(RestrictedUnpickler(content, _STAND_INS).load(), {})
 
 
 class _DType:
@@ -115,14 +106,6 @@ for _core in ("numpy.core", "numpy._core"):
     _STAND_INS[f"{_core}.multiarray", "_reconstruct"] = _Array
     _STAND_INS[f"{_core}.multiarray", "scalar"] = _Function(_scalar)
     _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _Function(_Array.from_buffer)
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        """Returns a stand-in; raises UnpicklingError for any other name."""
-        if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it refers to {module}.{name}")
-        return _STAND_INS[module, name]
 
 
 def _finished(value: Any, done: dict[int, Any]) -> Any:

@@ -69,15 +69,12 @@ class BadImage(Exception):
         self.passing = passing
 
 
-def decode(
-    content: bytes, size: int, most: int = MAX_PIXELS, jpeg_scaling: bool = True
-) -> NDArray[np.uint8]:
+def decode(content: bytes, size: int, jpeg_scaling: bool = True) -> NDArray[np.uint8]:
     """Returns the image as (size, size, 3) uint8 RGB, resized to a square (bicubic, no crop).
 
-    most: so many pixels may a file declare. jpeg_scaling: whether a large JPEG is decoded at a
-    smaller scale.
+    jpeg_scaling: whether a large JPEG is decoded at a smaller scale.
     """
-    (square,) = squares(content, [size], most, jpeg_scaling)
+    (square,) = squares(content, [size], MAX_PIXELS, jpeg_scaling)
     return square
 
 
@@ -85,6 +82,8 @@ def squares(
     content: bytes, sizes: Sequence[int], most: int = MAX_PIXELS, jpeg_scaling: bool = True
 ) -> list[NDArray[np.uint8]]:
     """Returns the same at several sizes, each with the bytes that it has alone.
+
+    most: the largest number of pixels that a file may declare.
 
     Decodes once for all sizes that need the same scale: once for each scale is cheaper than once in
     full, and a square made from a larger scale than its own would have other bytes.
@@ -123,17 +122,17 @@ def jpeg_scale(width: int, height: int, size: int) -> int:
     return next((by for by in divisors if min(width, height) >= 2 * size * by), 1)
 
 
-def thumbnail(content: bytes, side: int, most: int = MAX_PIXELS) -> bytes:
+def thumbnail(content: bytes, side: int) -> bytes:
     """Returns a small copy as JPEG, neither side longer than ``side``, without any metadata."""
     try:
-        return _thumbnail_of(content, side, most, HERE)
+        return _thumbnail_of(content, side, HERE)
     except _NotHere:
-        (small,) = _apart("thumbnail", content, side, most)
+        (small,) = _apart("thumbnail", content, side)
         return small
 
 
-def _thumbnail_of(content: bytes, side: int, most: int, here: float) -> bytes:
-    with _bad_images(), _opened(content, most, here) as image:
+def _thumbnail_of(content: bytes, side: int, here: float) -> bytes:
+    with _bad_images(), _opened(content, MAX_PIXELS, here) as image:
         _check_work(content, image, _scale(image, side), here)
         image.draft(None, (2 * side, 2 * side))
         image.load()
@@ -179,7 +178,7 @@ WORK: dict[str, Callable[..., list[bytes]]] = {
     "squares": lambda content, sizes, most, scaling: [
         square.tobytes() for square in _squares_of(content, sizes, most, scaling, math.inf)
     ],
-    "thumbnail": lambda content, side, most: [_thumbnail_of(content, side, most, math.inf)],
+    "thumbnail": lambda content, side: [_thumbnail_of(content, side, math.inf)],
     "kind": lambda content: [_kind_of(content, math.inf).encode()],
     "upright": lambda content: [str(_is_upright(content, math.inf)).encode()],
 }

@@ -3,34 +3,58 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 #: A marker that begins or ends a segment of a JPEG; those without a length are not among them.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]", re.DOTALL)
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
-_START, _SCAN, _END = 0xD8, 0xDA, 0xD9
+START, SCAN, END = 0xD8, 0xDA, 0xD9
 #: The most segments that are looked at; a JPEG with more is not one of a camera.
 _SEGMENTS = 100_000
+
+
+class Segment(NamedTuple):
+    """A segment of a JPEG: the second byte of its marker, and where the segment starts and ends."""
+
+    kind: int
+    start: int
+    end: int
+
+    @property
+    def body(self) -> int:
+        """Where the content begins, behind marker and length."""
+        return self.start + 4
+
+
+def segments(jpeg: bytes) -> Iterator[Segment]:
+    """Yields the segments of the first image, its end last; data follow the segment of a scan."""
+    place = 2
+    while found := _MARKER.search(jpeg, place):
+        kind, place = found[0][1], found.end()
+        if kind not in (START, END):
+            place += _number(jpeg, place, 2)
+        yield Segment(kind, found.start(), place)
+        if kind == END:
+            return
 
 
 def scans(jpeg: bytes, most: int) -> int:
     """Returns how many scans of a JPEG a decoder goes through; at most ``most`` + 1."""
     count, components, progressive = 0, 0, False
-    place = 2
-    for _ in range(_SEGMENTS):
-        found = _MARKER.search(jpeg, place)
-        if found is None or jpeg[found.end() - 1] == _END:
-            return count
-        kind, body = jpeg[found.end() - 1], found.end() + 2
-        if kind in _FRAMES:
-            components, progressive = _number(jpeg, body + 5, 1), kind in _PROGRESSIVE
-        elif kind == _SCAN:
+    for number, segment in enumerate(segments(jpeg)):
+        if number == _SEGMENTS:
+            return most + 1
+        if segment.kind in _FRAMES:
+            components = _number(jpeg, segment.body + 5, 1)
+            progressive = segment.kind in _PROGRESSIVE
+        elif segment.kind == SCAN:
             count += 1
-            alone = not progressive and _number(jpeg, body, 1) >= components
+            alone = not progressive and _number(jpeg, segment.body, 1) >= components
             if count > most or (count == 1 and alone):
                 return count
-        place = found.end() if kind == _START else body - 2 + _number(jpeg, body - 2, 2)
-    return most + 1
+    return count
 
 
 def webp_size(content: bytes) -> tuple[int, int] | None:

@@ -6,15 +6,14 @@ is decoded, and kinds of metadata that are not known here go, too.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 
-#: The beginning of a JPEG's segment; in a scan, other bytes follow a 255.
-_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
-_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
-#: Frames and Huffman tables; scans, quantisation tables, the number of lines, restart intervals.
-_PICTURE = {*range(0xC0, 0xD0), _START_OF_SCAN, *range(0xDB, 0xDE)}
+from sparc_dist.images.headers import END, SCAN, segments
+
+#: Frames and Huffman tables; scans, quantisation tables, the number of lines, restart intervals;
+#: the end.
+_PICTURE = {*range(0xC0, 0xD0), SCAN, *range(0xDB, 0xDE), END}
 _CHUNKS = {
     *(b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"bKGD", b"acTL", b"fcTL", b"fdAT"),
     *(b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"cICP", b"sBIT", b"pHYs"),
@@ -37,19 +36,16 @@ def without_metadata(content: bytes) -> bytes | None:
 def _jpeg_parts(content: bytes) -> Iterator[bytes]:
     """Yields the parts of the first image: phones append a second one, or a film."""
     yield content[:2]
-    place, in_scan = 2, False
-    while found := _MARKER.search(content, place):
-        if in_scan:
-            yield content[place : found.start()]
-        kind = found[1][0]
-        if kind == _END_OF_IMAGE:
-            yield found[0]
-            return
-        (length,) = struct.unpack_from(">H", content, found.end())
-        place, in_scan = found.end() + length, kind == _START_OF_SCAN
-        if kind in _PICTURE or _is_colour(kind, content[found.end() + 2 : place]):
-            yield content[found.start() : place]
-    raise ValueError("no end of the image")
+    before = None
+    for segment in segments(content):
+        if before is not None and before.kind == SCAN:
+            yield content[before.end : segment.start]
+        body = content[segment.body : segment.end]
+        if segment.kind in _PICTURE or _is_colour(segment.kind, body):
+            yield content[segment.start : segment.end]
+        before = segment
+    if before is None or before.kind != END:
+        raise ValueError("no end of the image")
 
 
 def _is_colour(kind: int, body: bytes) -> bool:

@@ -7,10 +7,9 @@ others are the same. It is resumed as any reduce.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,13 +33,14 @@ from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
 from sparc_dist.pipeline.stages import Stages
 from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of, told_again
-from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
+from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints, shard_groups
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
 from sparc_dist.runs.ensembles import members_key
 from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.outcome import reopen
+from sparc_dist.runs.reduce_checkpoints import group_key
 from sparc_dist.runs.shards import ERRORS, ClassNames, error_kind, final_table
 
 
@@ -52,28 +52,13 @@ class Member:
     shards: UnitShards
     key: str
 
-    def states(self, shards: range) -> Iterator[tuple[FinalStatistics, dict[int, str]]]:
-        """Yields the states that hold some of its shards, with the hashes of final scores."""
-        for number in range(shards.start // self._size, -(-shards.stop // self._size)):
-            url = self.shards.unit.state(FINAL.stage, number)
-            found = reduce_checkpoints.load_any(url, FinalStatistics)
-            if found is None or not found[2].startswith(f"{self.key}:{number * self._size}:"):
-                raise self._damaged(url)
-            group = reduce_checkpoints.group_of(found[2])
-            yield found[0], dict(zip(group, found[1], strict=True))
-
-    def hashes(self, shards: range) -> dict[int, str]:
-        """Returns the hash of the final scores of each of some shards."""
-        return {i: sha256 for _, known in self.states(shards) for i, sha256 in known.items()}
-
-    @cached_property
-    def _size(self) -> int:
-        """The number of shards in its groups, which earlier versions made in another way."""
-        url = self.shards.unit.state(FINAL.stage, 0)
-        found = reduce_checkpoints.load_any(url, FinalStatistics)
+    def state(self, number: int, shards: range) -> tuple[FinalStatistics, list[str]]:
+        """Returns the state of a group of shards, and the hash of each one's final scores."""
+        url, key = self.shards.unit.state(FINAL.stage, number), group_key(self.key, shards)
+        found = reduce_checkpoints.load(url, key, FinalStatistics)
         if found is None:
             raise self._damaged(url)
-        return reduce_checkpoints.group_of(found[2]).stop
+        return found
 
     def final(self, shard: int, sha256: str) -> tuple[list[str], FinalScores]:
         """Returns a shard's image ids and final scores, compared with their hash."""
@@ -126,8 +111,8 @@ class EnsembleUnit:
         reopen(self.layout, "its backbones change")
         phase, bank = self._phase(), self.data.bank
         members = [Member(name, self._shards(name), own) for name, own in self.members.items()]
-        shards = range(len(phase.images))
-        standards = [submit(_standard, member, shards) for member in members]
+        groups = shard_groups(len(phase.images))
+        standards = [submit(_standard, member, groups) for member in members]
         statistics = phase.merged(AVERAGE, self.stages, members, bank.names, *standards)
         decisions, counts = phase.decide(statistics, self.stages)
         images = get(submit(_images, statistics), phase.limit, "Counting the images")
@@ -185,10 +170,10 @@ class EnsembleUnit:
         return notes
 
 
-def _standard(member: Member, shards: range) -> Standard:
+def _standard(member: Member, groups: Sequence[range]) -> Standard:
     """Returns what standardises a member, from the moments that its pass 3 has gathered."""
-    states = member.states(shards)
-    moments: Moments = reduce_checkpoints.merge([state.every for state, _ in states])
+    states = (member.state(number, shards)[0] for number, shards in enumerate(groups))
+    moments: Moments = reduce_checkpoints.merge([state.every for state in states])
     return Standard.of(moments)
 
 
@@ -200,20 +185,11 @@ def _averaged(
     *standards: Standard,
 ) -> tuple[FinalStatistics, list[str]]:
     """Writes the mean of the members' scores; returns their state and the hashes of the files."""
-    hashes = [
-        {
-            shard: sha256
-            for _, known in member.states(group.shards)
-            for shard, sha256 in known.items()
-        }
-        for member in members
-    ]
+    hashes = [member.state(group.number, group.shards)[1] for member in members]
     written: list[str] = []
 
-    def averaged(shard: int) -> Labelled:
-        own = [
-            member.final(shard, known[shard]) for member, known in zip(members, hashes, strict=True)
-        ]
+    def averaged(shard: int, known: Sequence[str]) -> Labelled:
+        own = [member.final(shard, sha256) for member, sha256 in zip(members, known, strict=True)]
         rows = read_images(shards.dataset, shard, ["image_id", "uri"])
         scored = {image_id for ids, _ in own for image_id in ids}
         ids = [image_id for image_id in rows["image_id"].to_pylist() if image_id in scored]
@@ -228,7 +204,8 @@ def _averaged(
         written.append(storage.write_table(shards.unit.final(shard), table))
         return final, *shards.labels(shard, ids)
 
-    return FinalStatistics.of(map(averaged, group.shards)), written
+    by_shard = zip(*hashes, strict=True)
+    return FinalStatistics.of(map(averaged, group.shards, by_shard)), written
 
 
 def _write_errors(

@@ -41,7 +41,7 @@ from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, write_labele
 from sparc_dist.runs.labels import write_labels
 from sparc_dist.runs.shards import ClassNames, final_table
 
-#: Part of every key: states of another version are not resumed from.
+#: Part of every key: to be raised with a change of what states hold.
 STATES = 5
 
 

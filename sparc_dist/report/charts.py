@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from sparc_dist.report.exhibit import ClassExhibit
 
-WIDTH, HEIGHT = 480, 240
 LEFT, RIGHT, TOP, BOTTOM = 60, 468, 22, 194
 NEAR = 3  # pixels
 VIEWS = ("own", "compounds", "partners")

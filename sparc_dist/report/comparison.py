@@ -43,12 +43,11 @@ def _sides(results: Results, places: Mapping[UnitKey, int]) -> Iterator[Side]:
     """
     for (dataset, backbone), metrics in results.metrics.items():
         for method in (name for name in TITLES if name in metrics):
-            decides = method == metrics.get("primary", "sparc")
             yield {
                 "name": f"{dataset} × {backbone}: {TITLES[method]}",
                 "dataset": dataset,
                 "method": method,
-                "decides": decides,
+                "decides": method == metrics["primary"],
                 "unit": places.get((dataset, backbone)) if method in DECIDING else None,
                 "ap": [[name, short(ap)] for name, ap in metrics[method]["AP"].items()],
             }

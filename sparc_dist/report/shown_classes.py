@@ -62,7 +62,7 @@ class ShownClasses:
             rows,
             [] if fusion is None else fusion.column_weights(index).tolist(),
             [self.texts[prompt] for prompt in prompts[: self.most]],
-            {method: self.metrics.get(method, {}).get("AP", {}).get(name) for method in METHODS},
+            {m: self.metrics[m]["AP"].get(name) for m in METHODS if m in self.metrics},
             self.counts.precision_recall(index),
             *self.counts.quality(index),
             more_prompts=max(len(prompts) - self.most, 0),

@@ -113,9 +113,7 @@ def _sheets(layout: RunLayout, results: Results) -> dict[UnitKey, bytes]:
     for (dataset, backbone), metrics in results.metrics.items():
         data = layout.dataset(dataset)
         bank = PromptBank.from_table(storage.read_table(data.prompts))
-        sheet = example_sheet(
-            data, data.unit(backbone), list(bank.classes), metrics.get("primary", "sparc")
-        )
+        sheet = example_sheet(data, data.unit(backbone), list(bank.classes), metrics["primary"])
         if sheet is not None:
             sheets[dataset, backbone] = sheet
     return sheets

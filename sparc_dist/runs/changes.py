@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+SHOWN = 5  # items that were added or removed
+
 
 def config_changes(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """Yields where two configs differ: "classes: + clock", "shard_size: 256 → 64"."""
@@ -52,9 +54,9 @@ def _items(old: list[Any], new: list[Any]) -> str:
     return ", ".join(f"{sign} {_some(values)}" for sign, values in signs if values)
 
 
-def _some(values: list[Any], most: int = 5) -> str:
-    more = f" and {len(values) - most} more" if len(values) > most else ""
-    return ", ".join(map(_short, values[:most])) + more
+def _some(values: list[Any]) -> str:
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return ", ".join(map(_short, values[:SHOWN])) + more
 
 
 def _short(value: Any) -> str:

@@ -45,12 +45,12 @@ class EmbeddedRun:
                 "to another place, with `output` or --to."
             )
         record = read_record(layout)
-        if record["config"].get("labeler"):
+        if record["config"]["labeler"]:
             raise UserError(
                 f"The run at {layout.root} was labelled by a labeler and keeps no embeddings; use "
                 "the run that fitted it, or run without --embeddings-from."
             )
-        if record["config"].get("store") == "scores":
+        if record["config"]["store"] == "scores":
             raise UserError(
                 f"The run at {layout.root} has store: scores and keeps no embeddings; run without "
                 "--embeddings-from."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparc_dist import __version__
 from sparc_dist.core import Decision, FinalScores, Mentions, Scores, Standard, average
 from sparc_dist.runs.labeler_file import (
-    OF_ENSEMBLE,
+    FORMAT,
     Arrays,
     FittedLabeler,
     ImageAnswers,
@@ -133,7 +133,7 @@ def _facts(labeler: EnsembleLabeler) -> dict[str, Any]:
         for name, member in labeler.members.items()
     ]
     return {
-        "format": OF_ENSEMBLE,
+        "format": FORMAT,
         "sparc_dist": __version__,
         "images": labeler.images,
         "primary": labeler.primary,

@@ -12,7 +12,7 @@ from sparc_dist.runs.results import UnitKey
 
 #: The fewest backbones that are averaged.
 FEWEST = 2
-#: Part of every key: an ensemble that another version averaged differently is made again.
+#: Part of every key: to be raised with a change of how final scores are averaged.
 AVERAGED = 1
 
 Metrics = Mapping[UnitKey, Mapping[str, Any]]
@@ -21,8 +21,8 @@ Metrics = Mapping[UnitKey, Mapping[str, Any]]
 def members_of(config: Config, dataset: str, metrics: Metrics) -> dict[str, str]:
     """Returns the backbones to average, each with the key of its final scores; none if too few.
 
-    metrics: of the finished units. Those of an older version, and those that a labeler labelled,
-    have no key: what an ensemble needs was not gathered there.
+    metrics: of the finished units. Those that a labeler labelled have no key: what an ensemble
+    needs was not gathered there.
     """
     if not config.average_backbones:
         return {}

@@ -53,5 +53,5 @@ def _parts(layout: DatasetLayout) -> Iterator[tuple[str, list[int]]]:
             return
         sizes = storage.row_group_sizes(url)
         yield url, sizes
-        if len(sizes) != SEGMENT:  # the last one
+        if len(sizes) < SEGMENT:  # the last one
             return

@@ -1,7 +1,7 @@
 """labeler.safetensors: a fitted labeler, all of it except the weights of its CLIP model.
 
 Arrays are tensors; everything else is JSON in the metadata of the file's header. That of an
-ensemble of backbones has another format, see ``ensemble_file``.
+ensemble of backbones has ``members``, see ``ensemble_file``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,13 @@ from sparc_dist.core import (
     Scores,
     Views,
     mentions_of,
-    method_options,
 )
 from sparc_dist.core.fusion import rank_weights
 from sparc_dist.errors import UserError
 from sparc_dist.runs.shards import ClassNames
 
-#: The version of the file's format: of one backbone, and of an ensemble.
-FORMAT, OF_ENSEMBLE = 2, 3
-READABLE = (FORMAT, OF_ENSEMBLE)
+#: The version of the file's format (docs/run-format.md).
+FORMAT = 2
 #: The entry of the header's metadata with the JSON.
 KEY = "labeler"
 #: What a decision has for each class, beside its status.
@@ -67,8 +65,8 @@ class ImageModel:
     input: dict[str, Any] | None
     shard_size: int
     batch_size: int
-    jpeg_scaling: bool = False
-    checkpoint: dict[str, str] | None = None
+    jpeg_scaling: bool
+    checkpoint: dict[str, str] | None
 
     def check(self, weights_sha256: str, model_input: Mapping[str, Any]) -> None:
         """Raises UserError unless a model that was loaded is this one."""
@@ -209,7 +207,7 @@ def read_labeler(url: str) -> FittedLabeler:
 
 def check_single(url: str, facts: Mapping[str, Any]) -> None:
     """Raises UserError for the labeler of an ensemble, where one backbone is needed."""
-    if facts["format"] == OF_ENSEMBLE:
+    if "members" in facts:
         names = ", ".join(member["name"] for member in facts["members"])
         raise UserError(
             f"The labeler {storage.without_secrets(url)} is an ensemble of {names}, which only "
@@ -252,12 +250,11 @@ def _checked_facts(url: str, header: bytes) -> dict[str, Any]:
     """Returns the JSON of a header; raises UserError for another format."""
     sealed: dict[str, Any] = json.loads(json.loads(header)["__metadata__"][KEY])
     facts = {key: value for key, value in sealed.items() if key not in storage.BLANK_SEAL}
-    if facts["format"] not in READABLE:
-        newer = facts["format"] > OF_ENSEMBLE
+    if facts["format"] != FORMAT:
         raise UserError(
-            f"The labeler {storage.without_secrets(url)} has format {facts['format']}, and this "
-            f"version of sparc_dist ({__version__}) reads up to {OF_ENSEMBLE}; "
-            + ("install a newer one." if newer else "fit it again.")
+            f"The labeler {storage.without_secrets(url)} has format {facts['format']}, and "
+            f"sparc_dist {__version__} reads format {FORMAT}; use the version that wrote it "
+            f"({facts['sparc_dist']}), or fit it again."
         )
     return facts
 
@@ -362,7 +359,7 @@ def labeler_of(facts: Mapping[str, Any], arrays: Arrays) -> FittedLabeler:
 def _fusions(facts: Mapping[str, Any], arrays: Arrays, mentions: Mentions) -> Fusions:
     moments = Moments(facts["images"], arrays["prompts.mean"], arrays["prompts.deviations"])
     notes, options = facts["notes"], DuoOptions(**facts["duo"])
-    method = Method(**{**method_options(facts["method"]), "duo": options})
+    method = Method(**facts["method"], duo=options)
     sparc = Fusion(method, mentions, moments, _weights(method, arrays, mentions), notes["sparc"])
     if "duo" not in method.fusions:
         return Fusions(sparc, None, len(facts["classes"]))

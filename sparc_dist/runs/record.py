@@ -48,7 +48,7 @@ def claim(
     compare: says what changed in a table of images. grows: whether such a table may have changed.
     """
     identity = {"config": config.identity(), "inputs": _input_hashes(config)}
-    record = _read_undamaged(layout) if not overwrite else None
+    record = stored_record(layout) if not overwrite else None
     if overwrite:
         discard(layout, _read(layout) or identity)
     elif record is None:
@@ -166,8 +166,11 @@ def _read(layout: RunLayout) -> Record | None:
         return None
 
 
-def _read_undamaged(layout: RunLayout) -> Record | None:
-    """Returns run.json, or None if it is missing; raises UserError if it is damaged."""
+def stored_record(layout: RunLayout) -> Record | None:
+    """Returns run.json, or None if it is missing.
+
+    Raises UserError if it is damaged or of another format.
+    """
     record = _read(layout)
     if record is not None:
         _check_format(layout, record)

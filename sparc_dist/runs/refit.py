@@ -295,6 +295,6 @@ def _write_shard(
 
 def _updated(metrics: dict[str, Any], agreement: Agreement) -> dict[str, Any]:
     """Returns the metrics of a method with new decisions; those of the oracle remain."""
-    old = metrics.get("decisions", {})
-    oracle = {name: value for name, value in old.items() if name.startswith("oracle_")}
+    old = metrics["decisions"].items()
+    oracle = {name: value for name, value in old if name.startswith("oracle_")}
     return metrics | {"decisions": agreement.metrics() | oracle}

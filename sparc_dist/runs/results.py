@@ -42,8 +42,7 @@ def error_limits(record: dict[str, Any]) -> dict[UnitKey, float]:
 
 def possible_units(backbones: Sequence[str]) -> list[str]:
     """Returns the names of the units that a data set can have; one backbone has no ensemble."""
-    several = len(backbones) > 1 and ENSEMBLE not in backbones  # a name that is taken today
-    return [*backbones, *([ENSEMBLE] if several else [])]
+    return [*backbones, *([ENSEMBLE] if len(backbones) > 1 else [])]
 
 
 def existing_units(
@@ -63,7 +62,7 @@ class Results:
 
     notes: for each data set, what its preparation left out. nothing_to_do: whether all units were
     finished before the run started. changes: for each data set, what became of its images since.
-    limits: the max_error_share of units with unreadable images; older runs do not record it.
+    limits: the max_error_share of units with unreadable images, known once the run has ended.
     """
 
     layout: RunLayout
@@ -129,7 +128,7 @@ class Results:
 
     @property
     def methods(self) -> list[str]:
-        """The methods that some unit has; runs of the first version have no duo."""
+        """The methods that some unit has."""
         found = list(self.metrics.values())
         return [name for name in TITLES if not found or any(name in one for one in found)]
 
@@ -144,8 +143,8 @@ class Results:
     def warnings(self) -> Iterator[str]:
         """Yields where the method that decides ranks worse than plain CLIP."""
         for (dataset, backbone), metrics in self.metrics.items():
-            primary = metrics.get("primary", "sparc")
-            ours, plain = metrics.get(primary, {}).get("mAP"), metrics["zsclip"]["mAP"]
+            primary = metrics["primary"]
+            ours, plain = metrics[primary]["mAP"], metrics["zsclip"]["mAP"]
             if ours is not None and plain is not None and ours < plain:
                 yield (
                     f"{dataset} × {backbone}: {TITLES[primary]} has a lower mAP ({ours:.1f}) than "
@@ -179,6 +178,6 @@ class Results:
                     f"{check['mean_difference']:.2g} on average."
                 )
             yield from (f"{unit}: {note}" for note in metrics["notes"])
-            yield from (f"{unit}: {doubt}" for doubt in sentences(metrics.get("doubts", {})))
+            yield from (f"{unit}: {doubt}" for doubt in sentences(metrics["doubts"]))
         for (dataset, backbone), reason in self.failures.items():
             yield f"{dataset} × {backbone} failed: {reason}"

@@ -69,7 +69,7 @@ class Storing:
         return {PROMPTS: self.kept_sha256} if self.store == "embeddings" else {}
 
 
-#: All in float32, as by default and in runs of versions without a choice.
+#: All in float32, as by default.
 ALL = Storing()
 
 

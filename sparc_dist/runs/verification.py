@@ -17,6 +17,7 @@ from sparc_dist.runs.image_list import image_shards, images_sha256
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.markers import Marker
 from sparc_dist.runs.outcome import read_metrics
+from sparc_dist.runs.record import report_files
 from sparc_dist.runs.removal import drop_shards
 
 #: What a file comes from: from outside, from images, from scores, or from results.
@@ -98,12 +99,11 @@ class Checked:
 def check_run(layout: RunLayout) -> Checked:
     """Looks at run.json and the report."""
     own = Checked.of([Part(layout.run, "given"), Part(layout.report_marker, "results", False)])
-    files = (storage.read_json_if_exists(layout.report_marker) or {}).get("files", {})
     pages = (
         (Page if sha256 else Part)(
             storage.join(layout.report, name), "results", True, sha256 or None
         )
-        for name, sha256 in files.items()
+        for name, sha256 in report_files(layout).items()
     )
     return own + Checked.of(pages)
 

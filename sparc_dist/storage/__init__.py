@@ -1,6 +1,7 @@
 """Files on local disks and in object stores behind the same few functions.
 
-Belongs here: URLs, file systems with their retries, files that appear whole or not at all, Parquet.
+Belongs here: URLs, file systems with their retries, files that appear whole or not at all, Parquet,
+untrusted pickles.
 Does not: what a run's files mean (``runs``). Uses: ``errors``.
 """
 
@@ -56,7 +57,6 @@ from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import (
     absolute,
     byte_range,
-    is_chain,
     is_remote,
     is_web,
     join,
@@ -86,7 +86,6 @@ __all__ = [
     "delete_if",
     "exists",
     "files_below",
-    "is_chain",
     "is_folder",
     "is_missing",
     "is_remote",

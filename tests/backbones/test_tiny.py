@@ -4,8 +4,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sparc_dist.backbones import tiny
 from sparc_dist.backbones.tiny.model import MODEL_NAME, WEIGHTS, load_tiny_model, register
+from sparc_dist.backbones.vocabulary import tiny_classes
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 
@@ -36,7 +36,7 @@ def embed_images(model: open_clip.CLIP, images: list[Image.Image]) -> torch.Tens
 
 
 def test_the_model_names_the_classes_that_are_drawn() -> None:
-    assert tiny.CLASSES == CLASSES
+    assert tiny_classes() == CLASSES
 
 
 def test_model_is_an_open_clip_model_ready_for_use(model: open_clip.CLIP) -> None:

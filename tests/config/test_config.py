@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparc_dist.config import find_config, load_config, parse
-from sparc_dist.core import DuoOptions, Method
 from sparc_dist.errors import UserError
 
 GOOD: dict[str, Any] = {
@@ -107,7 +106,7 @@ def test_a_checkpoint_file_is_a_path_and_output_can_be_replaced(tmp_path: Path) 
         (lambda c: c.update(method={"duo": {"rival": 1}}), "method.duo: .*rival is 1"),
         (lambda c: c.update(method={"duo": {"scaling": "half"}}), "method.duo.scaling: .*'sqrt'"),
         (lambda c: c.update(method={"duo": {"rivals": 0}}), "method.duo.rivals: unknown key"),
-        (lambda c: c.update(method={"shrinkage": -1}), "method.duo: .*shrinkage is -1"),
+        (lambda c: c.update(method={"duo": {"shrinkage": -1}}), "method.duo: .*shrinkage is -1"),
         (lambda c: c.update(fusions=["best"]), "method.fusions.0: .*'sparc'"),
         (lambda c: c.update(fusions=[]), "method: .*list sparc, duo or both"),
         (lambda c: c.update(fusions=["duo"], method={"fusions": ["duo"]}), "there twice; remove"),
@@ -201,15 +200,6 @@ def test_a_key_in_the_wrong_place_is_refused_and_not_repeated(llm: object) -> No
 def test_empty_prompts_mean_the_default() -> None:
     raw = changed(lambda c: c["datasets"][0].update(prompts=None))
     assert parse(raw, "config.yaml").datasets[0].prompts.source == "all-pairs"
-
-
-def test_the_shrinkage_may_be_beside_the_options_of_duo() -> None:
-    old, new = (
-        parse({**GOOD, "method": method}, "test")
-        for method in ({"shrinkage": 7}, {"duo": {"shrinkage": 7}})
-    )
-    assert old.method == new.method == Method(duo=DuoOptions(7))
-    assert old.identity() == new.identity()
 
 
 def test_fusions_are_listed_at_the_top_or_in_the_method() -> None:

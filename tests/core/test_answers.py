@@ -1,3 +1,5 @@
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from sparc_dist.core.answers import NO, SLOPE_SD, UNKNOWN, YES, Answers, fit_link
+from sparc_dist.core.answers import SLOPE_SD, UNKNOWN, YES, Answers, fit_link
 from sparc_dist.core.link import SLOPE, intercepts, mean_probability, thresholds
 from sparc_dist.core.moments import Floats
 from tests.support.strategies import bounded
@@ -13,14 +15,14 @@ from tests.support.strategies import bounded
 
 def test_answers_may_be_partial_and_add_up() -> None:
     scores = np.arange(6.0).reshape(2, 3)
-    replies = np.array([[YES, UNKNOWN, NO], [UNKNOWN, YES, UNKNOWN]])
+    replies = np.array([[YES, UNKNOWN, 0], [UNKNOWN, YES, UNKNOWN]])
     whole = Answers.of(scores, -scores, replies)
     parts = [Answers.of(scores[[i]], -scores[[i]], replies[[i]]) for i in range(2)]
     assert len(whole) == 3
     assert whole.column.tolist() == [0, 2, 1]
     assert whole.total.tolist() == [0.0, 2.0, 4.0]
     assert whole.present.tolist() == [True, False, True]
-    for part, merged in zip(whole.arrays(), (parts[0] + parts[1]).arrays(), strict=True):
+    for part, merged in zip(*map(astuple, (whole, parts[0] + parts[1])), strict=True):
         np.testing.assert_array_equal(part, merged)
 
 

@@ -15,7 +15,7 @@ def test_it_equals_scikit_learns_with_weights_and_the_plain_one_with_repeated_im
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 5, images) * 1.0 if ties else rng.normal(size=images)
     labels = rng.random(images) < 0.4
-    weights = resampling_weights(images, range(5), seed)
+    weights = resampling_weights(images, range(seed, seed + 5))
     found = resampled_ap(scores.astype(np.float32), labels, weights)
     for value, weight in zip(found, weights, strict=True):
         if not weight[labels].any():
@@ -31,7 +31,6 @@ def test_an_images_weight_depends_on_draw_and_position_alone() -> None:
     weights = resampling_weights(1000, range(67))
     np.testing.assert_array_equal(resampling_weights(1000, range(60, 67)), weights[60:])
     np.testing.assert_array_equal(resampling_weights(700, range(67)), weights[:, :700])
-    assert (resampling_weights(1000, range(3), seed=1) != weights[:3]).any()
     assert len(np.unique(weights[:, 0])) > 2  # draws differ
     assert weights.mean() == pytest.approx(1.0, abs=0.02)
     assert weights.var() == pytest.approx(1.0, abs=0.03)
@@ -64,4 +63,3 @@ def test_a_class_without_drawn_positives_is_left_out_or_counts_as_zero() -> None
 
 def test_an_interval_holds_the_middle_of_the_draws() -> None:
     assert interval(np.arange(101.0)) == pytest.approx((2.5, 97.5))
-    assert interval(np.arange(101.0), 0.5) == pytest.approx((25.0, 75.0))

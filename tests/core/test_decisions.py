@@ -71,7 +71,7 @@ def test_a_prevalence_that_was_given_stays_when_others_are_answered() -> None:
     assert probability[:, 2].mean() == pytest.approx(0.1, abs=0.01)
 
 
-def test_states_and_answers_survive_as_arrays() -> None:
+def test_states_survive_as_arrays() -> None:
     state, counts = states(*random_scores(0, 80, 12, constant=1))
     answers = Answers.of(
         *random_scores(0, 80, 12), np.random.default_rng(0).integers(-1, 2, (80, 10))
@@ -81,7 +81,7 @@ def test_states_and_answers_survive_as_arrays() -> None:
         FinalState.from_arrays(state.arrays()),
         CountState.from_arrays(counts.arrays()),
         10,
-        answers=Answers.from_arrays(answers.arrays()),
+        answers=answers,
     )
     for field in fields(Decision):
         np.testing.assert_array_equal(getattr(restored, field.name), getattr(rule, field.name))

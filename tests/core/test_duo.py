@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores, debias_images
-from sparc_dist.core.duo import Duo, DuoOptions, DuoPromptState, DuoViewState, finish_duo, fit_duo
+from sparc_dist.core.duo import Duo, DuoOptions, DuoPromptState, DuoViewState, finish_duo
 from sparc_dist.core.order_statistics import Mentions, mentions_of
 from sparc_dist.core.views import Scaling, image_step
 from sparc_dist.prompts import ClassMatcher
 from tests.support.cases import GOLDEN, ap, cut, golden, golden_answer, made_up
+from tests.support.fitting import fit_duo
 from tests.support.strategies import bounded
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sparc_dist.core import Fusion, Method, Scores, fit, mentions_of
+from sparc_dist.core import Fusion, Method, Scores, mentions_of
 from sparc_dist.core.debias import debias_images
 from sparc_dist.research.reference import reference_sparc
 from tests.support.cases import cut, made_up
+from tests.support.fitting import fit_sparc
 
 SEEDS = st.integers(0, 2**32 - 1)
 Mentioned = list[tuple[int, ...]]
@@ -17,7 +18,7 @@ Mentioned = list[tuple[int, ...]]
 
 def fitted(scores: Scores, mentioned: Mentioned, method: Method | None = None) -> Fusion:
     mentions = mentions_of(mentioned, scores.singleton.shape[1])
-    return fit(lambda: [scores], mentions, method or Method())
+    return fit_sparc(lambda: [scores], mentions, method or Method())
 
 
 def final(scores: Scores, mentioned: Mentioned) -> NDArray[np.float64]:
@@ -40,8 +41,8 @@ def test_shards_change_nothing(seed: int, pieces: int) -> None:
     scores, mentioned = made_up(seed)
     shards = cut(scores, pieces)
     mentions = mentions_of(mentioned, 5)
-    fusion = fit(lambda: shards, mentions, Method())
-    backwards = fit(lambda: shards[::-1], mentions, Method())
+    fusion = fit_sparc(lambda: shards, mentions, Method())
+    backwards = fit_sparc(lambda: shards[::-1], mentions, Method())
     for fitted_on_shards in (fusion, backwards):
         sparc = np.concatenate([fitted_on_shards.final(shard)[1] for shard in shards])
         same(sparc, final(scores, mentioned)[:, 5:])

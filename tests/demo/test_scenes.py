@@ -98,14 +98,16 @@ def test_captions_name_only_visible_classes(scenes: list[Scene]) -> None:
 
 
 def test_captions_often_omit_classes(scenes: list[Scene]) -> None:
-    shares = [len(mentioned(scene.caption)) / len(scene.labels) for scene in scenes if scene.labels]
+    shares = [
+        len(mentioned(scene.captions[0])) / len(scene.labels) for scene in scenes if scene.labels
+    ]
     assert 0.3 < np.mean(shares) < 0.8
     assert np.mean(np.array(shares) < 1) > 0.5
 
 
 def test_captions_vary(scenes: list[Scene]) -> None:
-    assert len({scene.caption for scene in scenes}) > 0.8 * len(scenes)
-    words = {word for scene in scenes for word in scene.caption.split()}
+    assert len({scene.captions[0] for scene in scenes}) > 0.8 * len(scenes)
+    words = {word for scene in scenes for word in scene.captions[0].split()}
     assert {"and", "photo", "a", "the"} <= words
 
 

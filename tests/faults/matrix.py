@@ -18,7 +18,8 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -304,17 +305,22 @@ def _work(known: dict[str, Any], groups: Any, outcomes: Any) -> None:
                 outcomes.put(outcome)
 
 
-def _parallel(matrix: Matrix, cases: list[Case], jobs: int) -> Iterator[Outcome]:
+def _parallel(matrix: Matrix, cases: list[Case], jobs: int) -> Generator[Outcome, None, None]:
     """Yields the outcomes of cases as they are known."""
     context = multiprocessing.get_context("spawn")
     groups, outcomes = context.Queue(), context.Queue()
     for group in [*matrix.groups(cases), *[None] * jobs]:
         groups.put(group)
     known = {"scenarios": matrix.scenarios, "cleans": matrix.cleans}
-    for _ in range(jobs):
-        context.Process(target=_work, args=(known, groups, outcomes), daemon=True).start()
-    for _ in cases:
-        yield outcomes.get(timeout=600)
+    try:
+        for _ in range(jobs):
+            context.Process(target=_work, args=(known, groups, outcomes), daemon=True).start()
+        for _ in cases:
+            yield outcomes.get(timeout=600)
+    finally:
+        groups.cancel_join_thread()
+        for worker in multiprocessing.active_children():
+            worker.kill()  # commands take other signals for their own end, and the next one starts
 
 
 def _chosen(options: argparse.Namespace, cases: Sequence[Case]) -> list[Case]:
@@ -353,15 +359,16 @@ def run_matrix() -> int:
         cases = _chosen(options, matrix.cases(names))
         cases = sample(cases) if options.sample else cases
         print(f"{len(cases)} cases, {time.monotonic() - begun:.0f} s to prepare", file=sys.stderr)
-        for outcome in _parallel(matrix, cases, options.jobs):
-            outcomes.append(outcome)
-            if outcome.why or options.verbose:
-                print(f"{outcome.case}\n  {outcome.verdict}: " + "\n  ".join(outcome.why))
-            if options.verbose:
-                print(outcome.said)
-            if len(outcomes) % 100 == 0:
-                took = time.monotonic() - begun
-                print(f"{len(outcomes)} of {len(cases)} cases, {took:.0f} s", file=sys.stderr)
+        with closing(_parallel(matrix, cases, options.jobs)) as found:
+            for outcome in found:
+                outcomes.append(outcome)
+                if outcome.why or options.verbose:
+                    print(f"{outcome.case}\n  {outcome.verdict}: " + "\n  ".join(outcome.why))
+                if options.verbose:
+                    print(outcome.said)
+                if len(outcomes) % 100 == 0:
+                    took = time.monotonic() - begun
+                    print(f"{len(outcomes)} of {len(cases)} cases, {took:.0f} s", file=sys.stderr)
     print(table(outcomes, "scenario"), table(outcomes, "answer"), sep="\n\n")
     print("\n", "\n".join(_classes(outcomes)), sep="")
     for outcome in outcomes:

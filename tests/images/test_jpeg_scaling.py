@@ -151,4 +151,4 @@ def test_a_truncated_photo_is_found_at_every_scale(progressive: bool) -> None:
 def test_the_limit_is_that_of_the_full_image() -> None:
     content = encoded(photo(), "JPEG")
     with pytest.raises(BadImage, match="declares 571 × 403 pixels, more than 230,000"):
-        decode(content, 20, most=230_000)
+        squares(content, [20], most=230_000)

@@ -241,7 +241,7 @@ def test_an_unreadable_reply_is_asked_for_again(model: Model) -> None:
     model.behaviours = [says("Sorry."), says(GOOD)]
     assert captions(model, replies).problem
     assert replies.get(model.questions[0]) is None
-    replies.put(model.questions[0], "what an older version stored")
+    replies.put(model.questions[0], "no caption")
     assert texts(captions(model, replies)) == GOOD.splitlines()
     assert replies.get(model.questions[0]) == GOOD
 

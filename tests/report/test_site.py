@@ -22,7 +22,7 @@ from sparc_dist.report.site import site
 from sparc_dist.runs import Results, RunLayout
 from sparc_dist.runs.record import discard, read_record
 from tests.support.exhibits import HOSTILE, hostile, ordinary, results_of, unit
-from tests.support.golden_unit import golden_prompts, write_unit
+from tests.support.golden_unit import write_unit
 
 
 class Links(HTMLParser):
@@ -138,10 +138,7 @@ def test_a_run_without_results_has_a_page() -> None:
 def test_a_report_is_written_once_and_deleted_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unit = write_unit(tmp_path)
-    more = {"notes": [], "stages": {}, "errors": {"images": 0, "share": 0.0, "reasons": {}}}
-    storage.write_json(unit.metrics, storage.read_json(unit.metrics) | more)
-    storage.write_table(RunLayout(str(tmp_path)).dataset("voc").prompts, golden_prompts())
+    write_unit(tmp_path)
     folder = tmp_path / "report"
     write_report(str(tmp_path))
     marker = json.loads((folder / "report.json").read_text())

@@ -16,6 +16,8 @@ def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:
         "zsclip": column(zsclip),
         "debiased": column((zsclip + sparc) / 2),
         "sparc": column(sparc),
+        "primary": "sparc",
+        "doubts": {},
         "images": 100,
         "errors": {"images": 0, "share": 0.0, "reasons": {}},
         "labelled": 100,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparc_dist.core import Method, fit
+from sparc_dist.core import Method
 from sparc_dist.research.contrast import COLUMNS, Contrast
 from tests.support.cases import golden
+from tests.support.fitting import fit_sparc
 from tests.support.strategies import bounded
 
 
@@ -27,7 +28,7 @@ def contrast_of(values: list[list[float]], present: list[bool]) -> Contrast:
 
 def test_columns_match_the_reduce_phase() -> None:
     scores, mentions, labels, _ = golden()
-    fusion = fit(lambda: iter([scores]), mentions, Method())
+    fusion = fit_sparc(lambda: iter([scores]), mentions, Method())
     names = [(0, str(row)) for row in range(len(scores))]
     parts = [slice(0, 300), slice(300, 301), slice(301, 800)]
     found = reduce(add, (Contrast.of(names[p], scores[p], labels[p, 3], 3, fusion) for p in parts))
@@ -45,7 +46,7 @@ def test_columns_match_the_reduce_phase() -> None:
 
 def test_every_image_is_in_each_histogram_once() -> None:
     scores, mentions, labels, _ = golden()
-    fusion = fit(lambda: iter([scores]), mentions, Method())
+    fusion = fit_sparc(lambda: iter([scores]), mentions, Method())
     ids = [(0, str(row)) for row in range(len(scores))]
     found = Contrast.of(ids, scores, labels[:, 0], 0, fusion).histograms(12)
     assert found.counts.shape == (5, 2, 12)

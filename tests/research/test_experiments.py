@@ -15,7 +15,6 @@ import pytest
 
 from sparc_dist.cli import main
 from sparc_dist.core import Method, Scores
-from sparc_dist.core.sparc import fit
 from sparc_dist.datasets import images
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess, resolved
@@ -27,6 +26,7 @@ from sparc_dist.research.simulation import Settings, simulate
 from sparc_dist.runs import image_list, layout
 from sparc_dist.runs.layout import EXPERIMENT_FILES
 from tests.support.cases import ap
+from tests.support.fitting import fit_sparc
 from tests.support.sealed import edit_json, write_list
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -135,7 +135,7 @@ def stored_scores(run: Path, bank: PromptBank) -> tuple[list[str], Scores]:
 def sparc_map(scores: Scores, bank: PromptBank, labels: dict[str, list[str]]) -> float:
     """The mAP of SPARC, computed in one piece; the labels are in the order of the images."""
     mentions = bank.mentions[: len(bank.classes)]
-    final = fit(lambda: [scores], mentions, Method()).final(scores)[1]
+    final = fit_sparc(lambda: [scores], mentions, Method()).final(scores)[1]
     truth = np.array([[name in found for name in bank.classes] for found in labels.values()])
     aps = [value for value in ap(final.astype(np.float32), truth) if value is not None]
     return float(np.mean(aps))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparc_dist.core import Method, Scores, fit, mentions_of
+from sparc_dist.core import Method, Scores, mentions_of
 from sparc_dist.datasets.voc2007 import CLASSES as VOC
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import read_authors
@@ -28,6 +28,7 @@ from sparc_dist.research.plug_in_scores import (
     read_plug_in,
 )
 from tests.support.cases import made_up
+from tests.support.fitting import fit_sparc
 from tests.support.strategies import bounded, changed, damaged, junk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "authors_layout"
@@ -279,9 +280,9 @@ def test_the_log_of_tagclips_probabilities_is_used() -> None:
 
     def final(singleton: Any) -> Any:
         whole = Scores(singleton, scores.auxiliary, scores.compound)
-        return fit(lambda: [whole], mentions_of(mentioned, 5), Method(image_debias="none")).final(
-            whole
-        )[1]
+        return fit_sparc(
+            lambda: [whole], mentions_of(mentioned, 5), Method(image_debias="none")
+        ).final(whole)[1]
 
     np.testing.assert_allclose(final(plug_in.rows(ids)[1]), final(singleton), atol=1e-5)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sparc_dist.core import Method, Scores, fit, mentions_of
+from sparc_dist.core import Method, Scores, mentions_of
 from sparc_dist.prompts import Cooccurrence, from_cooccurrence
 from sparc_dist.research.simulation_model import (
     LABELS,
@@ -26,6 +26,7 @@ from sparc_dist.research.simulation_model import (
     stream,
 )
 from tests.support.cases import ap
+from tests.support.fitting import fit_sparc
 from tests.support.strategies import bounded
 
 #: No noise: no SD, no flips.
@@ -224,7 +225,7 @@ def test_the_order_of_the_methods_is_the_papers() -> None:
         return float(np.mean([value for value in ap(values, present) if value is not None]))
 
     def fused(method: Method) -> tuple[float, float]:
-        debiased, final = fit(lambda: [scores], mentions, method).final(scores)
+        debiased, final = fit_sparc(lambda: [scores], mentions, method).final(scores)
         return mean_ap(debiased), mean_ap(final)
 
     debiased, sparc = fused(Method())

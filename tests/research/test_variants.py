@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sparc_dist.core import Mentions, Method, Scores, fit
-from sparc_dist.core.duo import DuoOptions, fit_duo
+from sparc_dist.core import Mentions, Method, Scores
+from sparc_dist.core.duo import DuoOptions
 from sparc_dist.research.score_view import STORED
 from sparc_dist.research.variants import (
     DEBIASED,
@@ -21,6 +21,7 @@ from sparc_dist.research.variants import (
     Variants,
 )
 from tests.support.cases import ap, cut, golden
+from tests.support.fitting import fit_duo, fit_sparc
 
 
 def finals(trials: Variants, shards: list[Scores]) -> NDArray[np.float32]:
@@ -49,7 +50,7 @@ def test_each_variant_equals_its_own_fit() -> None:
     together = finals(trials, cut(scores, 5))
     for number, trial in enumerate(trials.variants):
         if trial.debias:
-            fusion = fit(lambda: iter([scores]), trials.mentions[trial.prompts], trial.method)
+            fusion = fit_sparc(lambda: iter([scores]), trials.mentions[trial.prompts], trial.method)
             np.testing.assert_allclose(together[:, number], fusion.final(scores)[1], atol=2e-6)
 
 

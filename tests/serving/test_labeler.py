@@ -176,7 +176,7 @@ def test_weights_may_be_elsewhere_but_must_be_the_same(changed: Changed, tmp_pat
     config = {"name": "small", "model": "ViT-S-32-alt", "weights": "/gone/small.pt"}
     here = BackboneConfig.model_validate(config | {"weights": str(tmp_path / "small.pt")})
     backbone = Backbone(here)
-    made = ImageModel(config, backbone.weights_sha256, "cpu", backbone.input, 8, 8)
+    made = ImageModel(config, backbone.weights_sha256, "cpu", backbone.input, 8, 8, True, None)
     file = changed(model=made, texts=_unit_vectors(read_labeler(str(changed()))))
     with pytest.raises(UserError, match=r"there is no weights file /gone/small\.pt"):
         Labeler.load(file)

@@ -213,6 +213,8 @@ def _metrics(classes: Sequence[str], aps: dict[str, Any], errors: int) -> dict[s
     reasons = {"not an image in a known format": errors}
     return {
         **methods,
+        "primary": "sparc",
+        "doubts": {},
         "images": IMAGES,
         "errors": {"images": errors, "share": errors / (IMAGES + errors), "reasons": reasons},
         "labelled": IMAGES + errors,

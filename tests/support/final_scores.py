@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sparc_dist.core.duo import DuoOptions, fit_duo
+from sparc_dist.core.duo import DuoOptions
 from sparc_dist.core.final_scores import CountState, FinalState
 from sparc_dist.core.fusion import Method
 from sparc_dist.core.moments import Floats
-from sparc_dist.core.sparc import fit
 from tests.support.cases import golden
+from tests.support.fitting import fit_duo, fit_sparc
 
 
 @cache
@@ -22,7 +22,7 @@ def scored(method: str) -> tuple[Floats, Floats]:
     scores, mentions, _, _ = golden()
     if method == "duo":
         return fit_duo(lambda: [scores], mentions, DuoOptions()).final(scores)
-    sparc = fit(lambda: [scores], mentions, Method()).final(scores)[1]
+    sparc = fit_sparc(lambda: [scores], mentions, Method()).final(scores)[1]
     return sparc, sparc
 
 

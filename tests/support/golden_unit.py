@@ -16,6 +16,7 @@ import pyarrow as pa
 from sparc_dist import storage
 from sparc_dist.config import Config
 from sparc_dist.core import (
+    METHODS,
     Decision,
     DecisionStatistics,
     FinalScores,
@@ -146,14 +147,14 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
     write_labeler(unit.labeler, labeler)
     write_gallery(unit, _write_scores(unit, parts, decisions[primary], primary))
     agreement = LabelStatistics.of(final[known], labels[known], decisions)
-    metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in ("sparc", "duo")}
+    metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
     if labelled:
         metrics = evaluate(statistics, counts, agreement, CLASSES, "skip")
     doubts = doubts_of(decisions[primary].status, CLASSES)
     facts: dict[str, Any] = {"gallery_sha256": storage.sha256(unit.gallery)}
     facts |= {"primary": primary, "images": IMAGES, "labelled": IMAGES * labelled}
-    facts |= {"notes": [], "stages": {}}
-    errors = {"images": 0, "share": 0.0, "reasons": {}}
+    facts |= {"notes": [], "stages": {}, "recovery": {}}
+    errors = {"images": 0, "share": 0.0, "passing": 0, "reasons": {}}
     storage.write_json(unit.metrics, metrics | facts | {"errors": errors, "doubts": doubts})
 
 
