@@ -29,12 +29,12 @@ from sparc_dist.core import (
     Scores,
     Views,
     merge,
-    needs_ranks,
 )
 from sparc_dist.core.average_precision import average_precision
 from sparc_dist.core.debias import debias_compound, debias_prompts, debias_singleton
 from sparc_dist.core.duo import DuoPromptState, DuoViewState, finish_duo, without_rival
 from sparc_dist.core.fusion import rank_weights
+from sparc_dist.core.sparc import needs_ranks
 from sparc_dist.datasets import chunks
 from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, total
