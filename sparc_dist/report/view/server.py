@@ -206,7 +206,8 @@ class _Connection(web.RequestHandler):
         """Ends the connection of a client that does not read."""
         super().pause_writing()
         # Not yet: the body may follow the head at once.
-        self._timer = self._loop.call_soon(self._expect_less, self.transport, sys.maxsize)
+        transport = cast(asyncio.Transport, self.transport)
+        self._timer = self._loop.call_soon(self._expect_less, transport, sys.maxsize)
 
     def resume_writing(self) -> None:
         """Lets a client take its time that has read everything."""
