@@ -19,6 +19,8 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 
 #: Number of scenes per scored scene whose labels determine the prompts.
 OTHERS = 2
+#: So many scenes are drawn sooner than another process starts.
+FEW = 100
 JPEG_QUALITY = 90
 
 
@@ -64,11 +66,13 @@ def _config(manifest: Path, labels: Path) -> dict[str, object]:
 
 
 def _draw(seeds: Sequence[int], paths: Sequence[Path | None]) -> list[list[int]]:
-    """Draws scenes on all cores and saves those with a path. Returns the labels of each."""
+    """Draws scenes, many of them on all cores. Saves those with a path. Returns their labels."""
+    if len(seeds) <= FEW:
+        return list(map(_draw_one, seeds, paths))
     # Not forked: the fork of a process with threads, such as those of torch and Arrow, may hang.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as workers:
-        return list(workers.map(_draw_one, seeds, paths, chunksize=100))
+        return list(workers.map(_draw_one, seeds, paths, chunksize=FEW))
 
 
 def _draw_one(seed: int, path: Path | None) -> list[int]:

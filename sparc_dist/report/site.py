@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -96,6 +97,7 @@ def _rows(shown_class: ClassExhibit, unit: UnitExhibit) -> list[tuple[object, ..
     return rows
 
 
+@cache
 def _environment() -> Environment:
     pages = environment("sparc_dist.report")
     pages.globals.update(TITLES=TITLES, DECISIONS=DECISIONS, having=_having)

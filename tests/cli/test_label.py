@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from sparc_dist.cli import main
 from sparc_dist.cli.label import OWN_WORDS
@@ -185,12 +186,13 @@ def test_label_with_unreadable_images_only_is_a_failure(photos: Path) -> None:
     ],
 )
 def test_label_refuses_wrong_input_before_anything_slow(
-    photos: Path, options: list[str], message: str
+    photos: Path, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = photos.parent / "out"
-    env = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(photos / "no cache")}
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(photos / "no cache"))
     images = photos if options[0] == "." else photos / options[0]
-    done = sparc_dist("label", images, *options[1:], "--out", out, env=env)
+    done = sparc_dist("label", images, *options[1:], "--out", out)
     assert done.returncode == 2
     assert done.stderr.startswith(f"sparc-dist: {message.format(photos)}")
     assert done.stderr.count("\n") == 1

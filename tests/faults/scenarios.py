@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -19,12 +16,9 @@ from unittest.mock import patch
 from threadpoolctl import threadpool_limits
 
 from sparc_dist.backbones.tiny import model as tiny
-from sparc_dist.cli import main
 from sparc_dist.demo.scenes import SPLITS, draw_scene
-from sparc_dist.pipeline.executor import using
-from sparc_dist.pipeline.in_process import InProcess
-from sparc_dist.report import site, templating
 from sparc_dist.storage import filesystems
+from tests.support.command import sparc_dist
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.s3 import serving
 
@@ -79,34 +73,23 @@ class Ended:
 
 @contextmanager
 def store() -> Iterator[FaultyS3]:
-    """This process works without Ray and on a faulty S3, with short pauses between attempts."""
+    """This process works on a faulty S3, with short pauses between attempts."""
     with (
         serving(FaultyS3(SILENCE)) as server,
         patch.dict(os.environ, {**ENVIRONMENT, "AWS_ENDPOINT_URL": server.endpoint}),
         patch.multiple(filesystems, ATTEMPTS=3, LONGEST_PAUSE=0.002, OUTAGE=0),
         # A command of its own would load them once.
         patch.object(tiny, "load_tiny_model", cache(tiny.load_tiny_model)),
-        patch.object(site, "environment", cache(templating.environment)),
         threadpool_limits(1, "blas"),  # as in a run: its sums have the same bits
-        using(InProcess()),
     ):
         yield server
 
 
 def execute(command: tuple[str, ...]) -> Ended:
-    """Runs a command in this process as if in its own: what storage remembers is forgotten."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(("sparc_dist.storage", "sparc_dist.runs")):
-            for value in vars(module).values():
-                getattr(value, "cache_clear", lambda: None)()
-    said = StringIO()
-    with redirect_stdout(said), redirect_stderr(said), _alarm(LIMIT):
-        logging.basicConfig(level=logging.WARNING, force=True)  # logs to this stderr
-        try:
-            code = main(command)
-        except (Exception, SystemExit) as error:
-            return Ended(-1, f"{said.getvalue()}\nTraceback: {type(error).__name__}: {error}")
-    return Ended(code, said.getvalue())
+    """Runs a command in this process."""
+    with _alarm(LIMIT):
+        done = sparc_dist(*command)
+    return Ended(done.returncode, done.stdout + done.stderr)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from threading import Thread
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.command import COMMAND, outcome_hashes, sparc_dist
+from tests.support.command import COMMAND, outcome_hashes, sparc_dist_process
 from tests.support.running import go
 from tests.support.waiting import until
 
@@ -268,7 +268,7 @@ def test_a_full_disk_is_a_sentence_and_the_run_goes_on_when_there_is_space(
 def test_a_machine_without_memory_ends_the_run_with_a_sentence(begun: Path) -> None:
     """Ray ends workers when little memory is left; here it is made to think so always."""
     scarce = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50"}
-    done = sparc_dist("run", begun / "config.yaml", env=scarce)
+    done = sparc_dist_process("run", begun / "config.yaml", env=scarce)
     assert done.returncode == 1
     assert "A machine ran out of memory repeatedly; lower resources.scorers" in done.stdout
     assert "OOM" not in done.stdout + done.stderr

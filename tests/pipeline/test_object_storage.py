@@ -14,7 +14,7 @@ import ray
 from sparc_dist.config import load_config
 from sparc_dist.runner import run
 from sparc_dist.storage.filesystems import ATTEMPTS
-from tests.support.command import outcome_hashes, sparc_dist
+from tests.support.command import outcome_hashes, sparc_dist, sparc_dist_process
 from tests.support.s3 import (
     FaultProxy,
     Faults,
@@ -53,7 +53,7 @@ def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
 
     on_s3.behave(policy=policy, hide_missing=True)
     config = write_config(SCENES, output="s3://runs/team/a", shard_size=10)
-    done = sparc_dist("--verbose", "run", config, ray=cluster)
+    done = sparc_dist_process("--verbose", "run", config, ray=cluster)
     assert done.returncode == 0, done.stderr
     assert "report are in s3://runs/team/a" in done.stdout
     run = s3.folder / "runs" / "team" / "a"
@@ -73,7 +73,7 @@ def test_a_run_needs_to_get_and_put_below_its_prefix_and_no_more(
 
     # Its labeler needs no more than that either.
     source, out = "s3://photos/manifest.csv", "s3://runs/team/labels"
-    applied = sparc_dist("apply", "s3://runs/team/a", source, "--out", out, ray=cluster)
+    applied = sparc_dist("apply", "s3://runs/team/a", source, "--out", out)
     assert applied.returncode == 0, applied.stderr
     for path in (run / "scenes" / "tiny" / "final").iterdir():
         same = s3.folder / "runs" / "team" / "labels" / "images" / "tiny" / "final" / path.name

@@ -15,7 +15,7 @@ from sparc_dist.config import load_config
 from sparc_dist.report import write_report
 from sparc_dist.runner import run
 from sparc_dist.runs import Results
-from tests.support.command import outcome_hashes, sparc_dist
+from tests.support.command import outcome_hashes, sparc_dist_process
 from tests.support.web import Web, web_server
 
 pytestmark = pytest.mark.slow  # each starts models or Ray several times
@@ -58,7 +58,7 @@ def test_nine_units_on_one_cpu_end_and_look_at_each_image_once(
     config = several(original, tmp_path, NINE, cpus=1)
     with web_server() as web:
         on_the_web(web, original, config)
-        done = sparc_dist("run", config)
+        done = sparc_dist_process("run", config)
     # The report's example picture shows images of the first shard. All others are read for scoring,
     # and those that it has thumbnails of once more, whatever the number of units.
     assert {web.paths[path] for path in list(web.files)[10:]} <= {1, 2}

@@ -15,7 +15,7 @@ from sparc_dist.cli import main
 from sparc_dist.errors import UserError
 from sparc_dist.runs.labeler_file import read_labeler, write_labeler
 from sparc_dist.serving.settings import ServiceSettings
-from tests.support.command import sparc_dist
+from tests.support.command import sparc_dist_process
 from tests.support.service import free_port
 
 Output = pytest.CaptureFixture[str]
@@ -48,7 +48,7 @@ def test_what_only_a_replica_finds_out_is_one_line_too(labeler_file: Path, tmp_p
     assert fitted.model is not None
     other = replace(fitted, model=replace(fitted.model, weights_sha256="0" * 64))
     write_labeler(str(tmp_path / "other.safetensors"), other)
-    done = sparc_dist("serve", tmp_path / "other.safetensors", "--port", free_port())
+    done = sparc_dist_process("serve", tmp_path / "other.safetensors", "--port", free_port())
     assert done.returncode == 2
     assert done.stderr.startswith("sparc-dist: The labeler was fitted with weights of sparc-tiny")
     assert done.stderr.count("\n") == 1

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import TextIO
+from unittest.mock import patch
 
 from sparc_dist import storage
+from sparc_dist.cli import main
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess
 
 COMMAND = Path(sys.executable).with_name("sparc-dist")
 #: What differs from start to start in metrics.json: how long it took and what went wrong.
@@ -18,9 +27,64 @@ VOLATILE = ("stages", "recovery")
 
 
 def sparc_dist(
+    *arguments: object, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end in this process, which has loaded the libraries already.
+
+    It works without Ray, and what storage remembers of other commands is forgotten.
+    """
+    _forget()
+    out, error = StringIO(), StringIO()
+    with (
+        patch.dict(os.environ, {"RAY_ADDRESS": "", **(env or {})}),
+        redirect_stdout(out),
+        redirect_stderr(error),
+        _logging_to(error),
+        using(InProcess()),
+    ):
+        code = _exit_code([*map(str, arguments)])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())
+
+
+def _forget() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("sparc_dist.storage", "sparc_dist.runs")):
+            for value in vars(module).values():
+                getattr(value, "cache_clear", lambda: None)()
+
+
+@contextmanager
+def _logging_to(stream: TextIO) -> Iterator[None]:
+    """Warnings are logged as those of a command are, and --verbose ends with the block."""
+    own, handler = logging.getLogger("sparc_dist"), logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    logging.getLogger().addHandler(handler)
+    level = own.level
+    try:
+        yield
+    finally:
+        own.setLevel(level)
+        logging.getLogger().removeHandler(handler)
+
+
+def _exit_code(arguments: Sequence[str]) -> int:
+    """Returns the exit code that Python would end with."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def sparc_dist_process(
     *arguments: object, ray: str = "", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end; ``ray``: the address of a cluster to join."""
+    """Runs the command in a process of its own, as a shell does, which takes seconds to start.
+
+    ray: the address of a cluster to join.
+    """
     return subprocess.run(
         [COMMAND, *map(str, arguments)],
         capture_output=True,
