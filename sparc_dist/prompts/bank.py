@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 Ensemble = Literal["simple", "openai"]
 #: The number of templates of each ensemble.
 TEMPLATES: dict[Ensemble, int] = {"simple": 7, "openai": 80}
-#: The origin of singleton prompts with each ensemble; "template" is that of version 0.1.
+#: The origin of singleton prompts with each ensemble.
 ORIGINS: dict[Ensemble, str] = {"simple": "simple template", "openai": "template"}
 #: The origin of the singleton and auxiliary prompts of background classes.
 BACKGROUND = "background"
@@ -71,12 +71,8 @@ class PromptBank:
     @property
     def sha256(self) -> str:
         """A hash of all prompts; scores are comparable only between banks with the same hash."""
-        content: list[object] = [self.classes, [(p.text, p.class_ids) for p in self.compound]]
-        # Without these, the hash is that of runs of version 0.1.
-        if self.background or self.ensemble != "openai":
-            content.append(self.background)
-        if self.ensemble != "openai":
-            content.append(self.ensemble)
+        compound = [(prompt.text, prompt.class_ids) for prompt in self.compound]
+        content = [self.classes, compound, self.background, self.ensemble]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_table(self) -> pa.Table:

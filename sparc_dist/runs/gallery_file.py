@@ -6,16 +6,16 @@ from sparc_dist.core import GalleryStatistics
 from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.layout import UnitLayout
 
-#: The version of the file's format.
-FORMAT = "gallery-1"
+#: The key under which the state is saved.
+KEY = "gallery-1"
 
 
 def write_gallery(unit: UnitLayout, gallery: GalleryStatistics) -> None:
     """Writes the merged state of all shards."""
-    reduce_checkpoints.save(unit.gallery, FORMAT, gallery)
+    reduce_checkpoints.save(unit.gallery, KEY, gallery)
 
 
 def read_gallery(unit: UnitLayout) -> GalleryStatistics | None:
     """Returns the state; None if it is missing or damaged."""
-    found = reduce_checkpoints.load(unit.gallery, FORMAT, GalleryStatistics)
+    found = reduce_checkpoints.load(unit.gallery, KEY, GalleryStatistics)
     return None if found is None else found[0]

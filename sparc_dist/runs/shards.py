@@ -171,7 +171,7 @@ class UnitShards:
         tables = (self.unit.labels(shard), self.unit.wide_labels(shard))
         return all(
             has_hash(storage.read_if_exists(url), part)
-            for url, part in zip(tables, sha256.split(), strict=False)
+            for url, part in zip(tables, sha256.split(), strict=True)
         )
 
     def final(self, shard: int, sha256: str | None = None) -> tuple[list[str], FinalScores]:

@@ -92,7 +92,7 @@ def _numbers(units: Sequence[UnitStatus]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Dataset:
-    """The facts shared by the units of a data set. passes: those that its reduce needs."""
+    """The facts shared by the units of a data set; no images before it is prepared."""
 
     layout: DatasetLayout
     images: int
@@ -100,11 +100,7 @@ class _Dataset:
 
     @classmethod
     def read(cls, layout: DatasetLayout) -> _Dataset:
-        facts = read_dataset_facts(layout) or {
-            "images": 0,
-            "shards": 0,
-            "labelled": 0,
-        }
+        facts = read_dataset_facts(layout) or {"images": 0, "shards": 0}
         return cls(layout, facts["images"], facts["shards"])
 
 

@@ -243,7 +243,7 @@ function uncommon(a, b, units) {
   if (!ours.size || !theirs.size) return [];
   const missing = [["A", ours, theirs], ["B", theirs, ours]].map(([side, these, those]) => [side, [...these].filter((name) => !those.has(name))]);
   const told = missing.filter(([, names]) => names.length).map(([side, names]) => `only ${side} has ${names.slice(0, 20).join(", ")}${names.length > 20 ? ` and ${names.length - 20} more` : ""}`);
-  return told.length ? [make("p", { class: "uncommon" }, `Classes that are not compared: ${told.join("; ")}.`)] : [];
+  return told.length ? [make("p", {}, `Classes that are not compared: ${told.join("; ")}.`)] : [];
 }
 
 function compareSides({ sides, units, notes }, form) {
