@@ -42,7 +42,7 @@ class Marker:
     reasons: dict[str, int]
     sha256: dict[str, str]
     scoring: Provenance
-    passing: int = 0
+    passing: int
     retries: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     input: dict[str, Any] | None = None

@@ -104,11 +104,11 @@ def test_a_segment_is_not_compacted_before_its_damaged_shards_are_scored_again(
 ) -> None:
     unit = UnitLayout(str(tmp_path))
     for shard in range(8):
-        Marker(shard, 1, 0, {}, {"scores": "old"}, BY).write(unit)
+        Marker(shard, 1, 0, {}, {"scores": "old"}, BY, 0).write(unit)
     following = compaction.Compaction(unit, MarkerSummary.of(unit, 8), np.array([1]))
     following.finish(60)
     assert [Path(unit.marker_table(segment)).exists() for segment in (0, 1)] == [False, True]
-    Marker(1, 1, 0, {}, {"scores": "new"}, BY).write(unit)
+    Marker(1, 1, 0, {}, {"scores": "new"}, BY, 0).write(unit)
     following.done(1)
     following.finish(60)
     table = storage.read_table(unit.marker_table(0))
@@ -123,7 +123,7 @@ def test_what_was_begun_is_known_from_the_markers(
 ) -> None:
     unit = UnitLayout(str(tmp_path))
     for shard in scored:
-        Marker(shard, 1, 0, {}, {"scores": ""}, BY).write(unit)
+        Marker(shard, 1, 0, {}, {"scores": ""}, BY, 0).write(unit)
     summary = MarkerSummary.of(unit, 8)
     following = compaction.Compaction(unit, summary, np.asarray(summary.missing))
     following.begin(begun)

@@ -15,14 +15,14 @@ def test_markers_are_tallied_and_gaps_found(tmp_path: Path) -> None:
     unit = UnitLayout(str(tmp_path))
     for shard, reasons in ((0, {"empty": 2}), (2, {"empty": 1, "no image": 1}), (3, {})):
         hashes = {"scores": f"hash of {shard}", "errors": ""}
-        Marker(shard, 10, sum(reasons.values()), reasons, hashes, BY, retries=1).write(unit)
+        Marker(shard, 10, sum(reasons.values()), reasons, hashes, BY, 0, retries=1).write(unit)
     (tmp_path / "done" / "00003.json").write_text('{"shard": 3}')
     tally = MarkerSummary.of(unit, 4)
     assert tally.images == [10, 0, 10, 0]
     assert list(tally.missing) == [1, 3]
     assert tally.reasons == {"empty": 3, "no image": 1}
     assert (tally.errors, tally.retries, tally.scorings) == (4, 2, {BY})
-    Marker(2, 10, 0, {}, {"scores": "other scores", "errors": ""}, BY).write(unit)
+    Marker(2, 10, 0, {}, {"scores": "other scores", "errors": ""}, BY, 0).write(unit)
     assert MarkerSummary.of(unit, 4).key != tally.key
 
 

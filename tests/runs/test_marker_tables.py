@@ -25,7 +25,7 @@ def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UnitLayout:
     for shard in range(10):
         debiased = [[0.1 * shard, 1.0], [1.0, 2.0]]
         hashes = {"scores": f"hash of {shard}", "errors": ""}
-        Marker(shard, 10, 1, {"empty": 1}, hashes, BY, debiased=debiased).write(unit)
+        Marker(shard, 10, 1, {"empty": 1}, hashes, BY, 0, debiased=debiased).write(unit)
     return unit
 
 
@@ -46,7 +46,7 @@ def test_a_start_reads_tables_in_place_of_markers(unit: UnitLayout) -> None:
         storage.delete(unit.marker(shard))
     assert summary(unit) == expected
     # New shards follow in the last segment: their markers are read beside the table.
-    Marker(10, 5, 0, {}, {"scores": "new"}, BY).write(unit)
+    Marker(10, 5, 0, {}, {"scores": "new"}, BY, 0).write(unit)
     found = MarkerSummary.of(unit, 13)
     assert found.images == [10] * 10 + [5, 0, 0]
     assert list(found.missing) == [11, 12]

@@ -27,7 +27,7 @@ def score_a_shard(layout: RunLayout) -> None:
     """Writes the markers of a prepared data set and of its only scored shard."""
     storage.write_json(layout.dataset("pets").marker, {"shards": 1})
     scoring = Provenance("weights", "prompts", "images", "cpu")
-    Marker(0, 1, 0, {}, {"scores": ""}, scoring).write(layout.dataset("pets").unit("tiny"))
+    Marker(0, 1, 0, {}, {"scores": ""}, scoring, 0).write(layout.dataset("pets").unit("tiny"))
 
 
 def test_a_run_without_scores_blocks_no_other_config(tmp_path: Path, config: Config) -> None:

@@ -74,7 +74,7 @@ def score(unit: UnitLayout, shards: int, errors: int = 0) -> UnitLayout:
         bad = 0 if shard else errors
         images = (4 if shard < SHARDS - 1 else 3) - bad
         reasons = {"empty": bad} if bad else {}
-        Marker(shard, images, bad, reasons, {"scores": "s", "errors": "e"}, BY).write(unit)
+        Marker(shard, images, bad, reasons, {"scores": "s", "errors": "e"}, BY, 0).write(unit)
     return unit
 
 
