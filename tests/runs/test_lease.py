@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,20 +32,25 @@ from tests.support.memory_s3 import BUCKET
 from tests.support.s3 import FaultProxy, read_only
 from tests.support.waiting import until
 
-#: Takes the lease of each root on its input, says whether it has it, and holds it to the next line.
+#: Takes the lease of each root on its input, says whether it has it, and holds it to the next line,
+#: or, if that is "lost", until another process takes it over.
 WRITER = """
-import sys
+import json, sys, time
 from sparc_dist.errors import UserError
 from sparc_dist.runs import lease
 
-lease.RENEWED_EVERY, lease.STALE_AFTER, lease.LOOKED_EVERY = map(float, sys.argv[1:])
+lease.LOOKED_EVERY = 0.05
 print("ready", flush=True)
 for line in sys.stdin:
-    root, _, wait = line.strip().partition(" ")
+    root, wait, lease.RENEWED_EVERY = json.loads(line)
     try:
-        with lease.writing(root, bool(wait)):
+        with lease.writing(root, wait):
             print("won", flush=True)
-            sys.stdin.readline()
+            while sys.stdin.readline() == "lost\\n":
+                end = time.monotonic() + 60
+                while time.monotonic() < end:
+                    lease.check()
+                    time.sleep(0.02)
             lease.check()
     except UserError as error:
         print(error, flush=True)
@@ -53,13 +60,15 @@ for line in sys.stdin:
 
 
 class Process:
-    """Another process that writes."""
+    """Another process that writes; what it logs is among what it says. is_free: it has no lease."""
 
-    def __init__(self, renewed: float, stale: float) -> None:
+    def __init__(self) -> None:
+        self.is_free = True
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(renewed), str(stale), "0.05"],
+            [sys.executable, "-c", WRITER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         assert self.said() == "ready"
@@ -71,22 +80,48 @@ class Process:
 
     def said(self) -> str:
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        said = self.process.stdout.readline().strip()
+        self.is_free = said != "won" and not said.startswith("waiting")
+        return said
 
-    def takes(self, root: str) -> str:
-        self.tell(root)
+    def begin(self, root: str, wait: bool = False, renewed: float = 15) -> None:
+        """Lets it take a lease; ``said`` returns whether it has it."""
+        self.is_free = False
+        self.tell(json.dumps([root, wait, renewed]))
+
+    def takes(self, root: str, renewed: float = 15) -> str:
+        self.begin(root, renewed=renewed)
         return self.said()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+#: Processes that wait for work, by the store that they know: each takes a second to start.
+_waiting: defaultdict[str | None, list[Process]] = defaultdict(list)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    yield
+    for each in itertools.chain.from_iterable(_waiting.values()):
+        each.end()
+    _waiting.clear()
 
 
 @contextmanager
-def processes(count: int, renewed: float = 15, stale: float = 60) -> Iterator[list[Process]]:
-    started = [Process(renewed, stale) for _ in range(count)]
+def processes(count: int) -> Iterator[list[Process]]:
+    waiting = _waiting[os.environ.get("AWS_ENDPOINT_URL")]
+    taken = [waiting.pop() if waiting else Process() for _ in range(count)]
     try:
-        yield started
+        yield taken
     finally:
-        for each in started:
-            each.process.kill()
-            each.process.communicate()
+        for each in taken:
+            if each.is_free and each.process.poll() is None:
+                waiting.append(each)
+            else:
+                each.end()
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -96,6 +131,22 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         request.getfixturevalue("on_conditional_s3")
         return f"s3://{BUCKET}/{uuid4().hex}"
     return str(tmp_path / "run")
+
+
+@pytest.fixture
+def make_old(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Makes it a minute and more since a lease was renewed."""
+
+    def make(root: str) -> None:
+        url, then = RunLayout(root).lease, time.time() - 61
+        if storage.is_remote(root):
+            objects = request.getfixturevalue("conditional_s3").objects
+            key = url.removeprefix("s3://")
+            objects[key] = replace(objects[key], written=then)
+        else:
+            os.utime(url, (then, then))
+
+    return make
 
 
 def stored(root: str) -> Writer:
@@ -111,10 +162,10 @@ def elsewhere() -> Writer:
 
 def test_of_two_that_start_at_once_one_writes(root: str) -> None:
     with processes(2) as both:
-        for turn in range(20):
+        for turn in range(10):
             place = f"{root}/{turn}"
             for one in both:
-                one.tell(place)
+                one.begin(place)
             said = {one: one.said() for one in both}
             (winner,) = [one for one in both if said[one] == "won"]
             (refusal,) = [text for text in said.values() if text != "won"]
@@ -180,14 +231,16 @@ def test_a_damaged_lease_is_free_when_it_is_old(tmp_path: Path) -> None:
             pass
 
 
-def test_of_two_that_take_over_at_once_one_writes(root: str) -> None:
-    with processes(2, renewed=0.3, stale=4) as both:
-        for turn in range(2):
+def test_of_two_that_take_over_at_once_one_writes(
+    root: str, make_old: Callable[[str], None]
+) -> None:
+    with processes(2) as both:
+        for turn in range(10):
             place = f"{root}/{turn}"
             storage.create(RunLayout(place).lease, elsewhere().content())
-            time.sleep(5.1)  # the clock of a store has seconds
+            make_old(place)
             for one in both:
-                one.tell(place)
+                one.begin(place)
             said = [one.said() for one in both]
             assert said.count("won") == 1, said
             both[said.index("won")].tell()
@@ -195,22 +248,21 @@ def test_of_two_that_take_over_at_once_one_writes(root: str) -> None:
 
 
 def test_a_lease_is_renewed_while_its_process_lives(root: str) -> None:
-    with processes(1, renewed=0.2, stale=2) as (other,):
-        assert other.takes(root) == "won"
+    with processes(1) as (other,):
+        assert other.takes(root, renewed=0.1) == "won"
         seen = stored(root).renewals
         assert until(lambda: stored(root).renewals > seen + 5, 20)
         assert writer_of(root)
 
 
-def test_who_lost_the_lease_stops(root: str) -> None:
-    with processes(2, renewed=0.3, stale=1.5) as (first, second):
-        assert first.takes(root) == "won"
+def test_who_lost_the_lease_stops(root: str, make_old: Callable[[str], None]) -> None:
+    with processes(2) as (first, second):
+        assert first.takes(root, renewed=0.3) == "won"
         first.process.send_signal(signal.SIGSTOP)
-        time.sleep(3)
+        make_old(root)
         assert second.takes(root) == "won"
         first.process.send_signal(signal.SIGCONT)
-        time.sleep(2)
-        first.tell()
+        first.tell("lost")
         said = first.said()
         assert "was taken over by host " in said
         assert f"process {second.process.pid}" in said
@@ -234,19 +286,16 @@ def test_a_renewal_whose_answer_was_lost_is_ones_own(
     assert stored(root).released
 
 
-def test_one_waits_for_the_other(root: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_waits_for_the_other(root: str) -> None:
     with processes(2) as (first, second):
         assert first.takes(root) == "won"
-        second.tell(f"{root} wait")
-        said = ""
-        while "Z\n" not in said:
-            said += capfd.readouterr().err
-            time.sleep(0.05)
+        second.begin(root, wait=True)
+        said = second.said()
         first.tell()
         assert first.said() == "released"
         assert second.said() == "won"
     who = f"written by host .*, process {first.process.pid}, since .*Z"
-    assert re.fullmatch(f"waiting for {re.escape(root)}: {who}", said.strip())
+    assert re.fullmatch(f"waiting for {re.escape(root)}: {who}", said)
 
 
 def test_within_a_block_it_is_held_already_but_not_by_another_thread(tmp_path: Path) -> None:
@@ -332,14 +381,8 @@ def label(photos: Path, out: object, classes: str = "cat,dog") -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["disk", "s3"])
-def test_two_labels_at_once_do_not_mix(
-    photos: Path, tmp_path: Path, where: str, request: pytest.FixtureRequest
-) -> None:
+def test_two_labels_at_once_do_not_mix(photos: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    if where == "s3":
-        request.getfixturevalue("on_conditional_s3")
-        out = f"s3://{BUCKET}/{uuid4().hex}"
     commands = [label(photos, out, classes) for classes in ("cat,dog", "car,sofa,pizza")]
     with ExitStack() as stack:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

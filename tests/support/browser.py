@@ -14,6 +14,9 @@ CHROMIUM = (
     os.environ.get("SPARC_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 )
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
+GUIDELINES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+#: The rules whose outcome depends on colours.
+COLOURS = ["color-contrast", "link-in-text-block"]
 
 
 @contextmanager
@@ -25,10 +28,12 @@ def chromium(playwright: Any) -> Iterator[Any]:
         browser.close()
 
 
-def violations(page: Any) -> list[str]:
-    """What axe-core finds wrong with a page."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+def violations(page: Any, scheme: str = "light") -> list[str]:
+    """What axe-core finds wrong with a page, or in its dark form, which differs in colours only."""
+    page.emulate_media(color_scheme=scheme)
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    rules = COLOURS if scheme == "dark" else GUIDELINES
     options = {"runOnly": rules, "preload": False}  # preload would fetch the style sheet
     found = page.evaluate("options => axe.run(document, options)", options)
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
