@@ -169,7 +169,7 @@ def main() -> None:
     report(
         f"a simulated device of {options.rate:g} images/s, {options.side}-pixel images, shards of "
         f"{options.shard} in batches of {options.batch}, {sum(PROMPTS):,} prompts",
-        {name: f"{figure:.2f}" for name, figure in figures.items()},
+        {name: f"{figure:.3g}" for name, figure in figures.items()},
     )
 
 

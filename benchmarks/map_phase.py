@@ -99,13 +99,13 @@ def _figures(
     decoding = median(each.decoding for each in loops)
     start_up = rate * median(each.start_up for each in mapped)
     return {
-        "images/s, map phase / bare loop": f"{median(ratios):.2f}",
-        f"lowest of {len(ratios)} rounds": f"{ratios[0]:.2f}",
-        f"highest of {len(ratios)} rounds": f"{ratios[-1]:.2f}",
-        "images/s, map phase / decoding alone on all cores": f"{rate * decoding / cores:.2f}",
+        "images/s, map phase / bare loop": f"{median(ratios):.3g}",
+        f"lowest of {len(ratios)} rounds": f"{ratios[0]:.3g}",
+        f"highest of {len(ratios)} rounds": f"{ratios[-1]:.3g}",
+        "images/s, map phase / decoding alone on all cores": f"{rate * decoding / cores:.3g}",
         "start of a scorer, in images": f"{start_up:.0f}",
         "GFLOP/s per core (plan --core-gflops)": f"{gflop * rate / cores:.3g}",
-        "photos decoded per second and core (plan --decodes)": f"{1 / decoding:.0f}",
+        "photos decoded per second and core (plan --decodes)": f"{1 / decoding:.3g}",
     }
 
 

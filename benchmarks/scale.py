@@ -154,8 +154,8 @@ def main() -> None:
             "peak memory of the driver, scoring / nothing to score": (
                 f"{scored.peak / again.peak:.2f}"
             ),
-            "time, start with nothing to score / scoring": f"{again.seconds / scored.seconds:.3f}",
-            "time, reduce / scoring": f"{reduced.seconds / scored.seconds:.2f}",
+            "time, start with nothing to score / scoring": f"{again.seconds / scored.seconds:.3g}",
+            "time, reduce / scoring": f"{reduced.seconds / scored.seconds:.3g}",
             "objects per million images": f"{objects * per_million:.0f}",
             "CPU of the driver per shard, ms": f"{1e3 * scored.cpu / options.shards:.2f}",
             "peak memory of the driver, MB": f"{scored.peak / 1e6:.0f}",

@@ -112,11 +112,11 @@ def _figures(bare: BareLoops, loads: dict[int, Load], several: Load) -> dict[str
     """Returns the ratios to the bare loops, and the figures of all loads."""
     alone, most = loads[CONCURRENCIES[0]], loads[CONCURRENCIES[-1]]
     rates = {"one image": most.rate, f"{BATCH} images": BATCH * several.rate}
-    figures = {"p50 of a request alone / bare forward": f"{alone.percentile(50) / bare.one:.2f}"}
+    figures = {"p50 of a request alone / bare forward": f"{alone.percentile(50) / bare.one:.3g}"}
     for words, rate in rates.items():
         figures |= {
-            f"images/s, {words} each / bare forward": f"{rate / bare.forward:.2f}",
-            f"images/s, {words} each / bare decode and label": f"{rate / bare.label:.2f}",
+            f"images/s, {words} each / bare forward": f"{rate / bare.forward:.3g}",
+            f"images/s, {words} each / bare decode and label": f"{rate / bare.label:.3g}",
         }
     figures |= {
         "ms, bare forward of one image": f"{bare.one:.2f}",

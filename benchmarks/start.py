@@ -168,7 +168,7 @@ def _job_server() -> Iterator[str]:
             time.sleep(0.1)
         yield f"http://127.0.0.1:{dashboard}"
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
+        os.killpg(head.pid, signal.SIGKILL)  # nothing of it is of use any more
         head.wait()
 
 
