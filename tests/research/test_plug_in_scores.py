@@ -253,7 +253,7 @@ MISTAKES: list[tuple[str, Callable[[], bytes], str]] = [
     ("s.npz", lambda: npz(arrays(scores=np.full((4, 3), "x"))), "must be a matrix of numbers"),
     ("s.pkl", lambda: pickle.dumps(authors(impaths=[["a"]])), "`impaths` must be texts"),
     ("s.pkl", lambda: pickle.dumps([1]), "must contain a dict"),
-    ("s.pkl", lambda: pickle.dumps(authors(gts=len)), r"was not read .*builtins.len\); write"),
+    ("s.pkl", lambda: pickle.dumps(authors(gts=len)), r"was not read .*builtins.len'\); write"),
 ]
 
 
