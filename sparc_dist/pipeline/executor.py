@@ -99,7 +99,9 @@ _kept: ExitStack | None = None
 
 
 def joins_ray() -> bool:
-    """Whether there is a Ray to join: one that was named, or one that this process uses."""
+    """Whether work is done on a Ray that exists: one that was named, or that this process uses."""
+    if _current is not None:
+        return _current.concurrent
     own = sys.modules.get("ray")
     return bool(os.environ.get("RAY_ADDRESS")) or (own is not None and own.is_initialized())
 

@@ -54,7 +54,7 @@ def replace_images(root: Path, table: pa.Table) -> None:
     write_images([table], RunLayout(str(root)).dataset("voc"), SHARD)
 
 
-def write_error(root: Path, reason: str, limit: float | None) -> None:
+def write_error(root: Path, reason: str, limit: float) -> None:
     """Lets the image without scores be one that could not be read. limit: max_error_share."""
     unit, uri = unit_of(root), "/photos/broken.jpg"
     error = {"image_id": BROKEN, "uri": uri, "error": reason, "passing": False}
@@ -63,8 +63,7 @@ def write_error(root: Path, reason: str, limit: float | None) -> None:
     storage.write_json(unit.metrics, storage.read_json(unit.metrics) | {"errors": errors})
     run = RunLayout(str(root)).run
     done = {"dataset": "voc", "backbone": "tiny", "status": "done", "max_error_share": limit}
-    units = [{key: value for key, value in done.items() if value is not None}]
-    storage.write_json(run, storage.read_json(run) | {"units": units})
+    storage.write_json(run, storage.read_json(run) | {"units": [done]})
 
 
 def write_viewed_report(root: Path) -> None:
