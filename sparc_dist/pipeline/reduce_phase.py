@@ -41,9 +41,6 @@ from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, write_labele
 from sparc_dist.runs.labels import write_labels
 from sparc_dist.runs.shards import ClassNames, final_table
 
-#: Part of every key: to be raised with a change of what states hold.
-STATES = 5
-
 
 @dataclass
 class ReducePhase:
@@ -62,7 +59,7 @@ class ReducePhase:
     limit: float
 
     def __post_init__(self) -> None:
-        parts = [self.key, self.bank.sha256, asdict(self.method), self.primary, STATES]
+        parts = [self.key, self.bank.sha256, asdict(self.method), self.primary]
         decisive = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         self.passes = Passes(self.images, self.limit, decisive)
 

@@ -12,8 +12,6 @@ from sparc_dist.runs.results import UnitKey
 
 #: The fewest backbones that are averaged.
 FEWEST = 2
-#: Part of every key: to be raised with a change of how final scores are averaged.
-AVERAGED = 1
 
 Metrics = Mapping[UnitKey, Mapping[str, Any]]
 
@@ -35,7 +33,7 @@ def members_key(members: Mapping[str, str]) -> str | None:
     """Returns a hash of all that decides an ensemble's final scores; None for no ensemble."""
     if not members:
         return None
-    return hashlib.sha256(json.dumps([AVERAGED, *members.items()]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([*members.items()]).encode()).hexdigest()
 
 
 def is_due(config: Config, dataset: str, metrics: Metrics) -> bool:

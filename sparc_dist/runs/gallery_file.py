@@ -6,8 +6,8 @@ from sparc_dist.core import GalleryStatistics
 from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.layout import UnitLayout
 
-#: The key under which the state is saved.
-KEY = "gallery-1"
+#: The key of the state, which depends on nothing but its unit.
+KEY = "gallery"
 
 
 def write_gallery(unit: UnitLayout, gallery: GalleryStatistics) -> None:

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 LIBRARIES = ("ray", "torch", "open_clip_torch", "numpy", "pyarrow", "pillow")
 
-#: The version of the run format (docs/run-format.md).
-FORMAT = 2
+#: The version of the run format (docs/run-format.md): of all files, states of the reduce included.
+FORMAT = 3
 
 Record = dict[str, Any]
 #: Returns what became of a data set's images since the run, in words.
