@@ -12,7 +12,6 @@ from pathlib import Path
 
 import open_clip
 import pytest
-import torch
 from huggingface_hub import constants
 
 from sparc_dist.backbones import hub
@@ -28,6 +27,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.runs.labeler_file import read_labeler
 from tests.support.openai_form import write_openai_form
 from tests.support.photo_runs import draw_photos, go
+from tests.support.small_clip import SMALL, small_clip
 from tests.support.web import Web, web_server
 
 OPENAIS = BackboneConfig(name="b", model="RN50-quickgelu", weights="openai")
@@ -155,18 +155,15 @@ def test_a_revision_that_does_not_exist_is_an_error(served: Web) -> None:
     )
 
 
-@pytest.mark.slow
 def test_run_and_labeler_have_the_revision_and_the_hash_of_the_weights(
     served: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tags = {"made": {"hf_hub": "me/small/"}}
-    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "ViT-S-32-alt", tags)
-    torch.manual_seed(0)
-    model = open_clip.create_model("ViT-S-32-alt", load_weights=False).eval()
-    content = write_openai_form(model, tmp_path / "small.pt").read_bytes()
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, SMALL, tags)
+    content = write_openai_form(small_clip(), tmp_path / "small.pt").read_bytes()
     served.files["/me/small/resolve/v1.0/open_clip_pytorch_model.bin"] = content
     draw_photos(tmp_path)
-    pinned = {"name": "small", "model": "ViT-S-32-alt", "weights": "made@v1.0"}
+    pinned = {"name": "small", "model": SMALL, "weights": "made@v1.0"}
     data = {"kind": "manifest", "classes": ["cat", "dog", "car"]}
     results = go(tmp_path, tmp_path / "run", data, backbones=[pinned])
     assert not results.failures

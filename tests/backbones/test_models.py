@@ -17,9 +17,9 @@ from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank, TextEmbeddings, all_pairs
 from tests.support.openai_form import write_openai_form
+from tests.support.small_clip import SMALL, small_clip
 
 CLASSES = ("cat", "potted plant", "bus")
-SMALL = "ViT-S-32-alt"
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +30,8 @@ def tiny() -> Backbone:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint file of a real open_clip architecture with random weights."""
-    torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "small.pt"
-    torch.save(open_clip.create_model(SMALL, load_weights=False).state_dict(), path)
+    torch.save(small_clip().state_dict(), path)
     return path
 
 
@@ -101,9 +100,8 @@ def test_scores_are_cosines_in_float32(tiny: Backbone) -> None:
 def test_weights_from_a_checkpoint_file(checkpoint: Path) -> None:
     config = BackboneConfig(name="small", model=SMALL, weights=str(checkpoint))
     backbone = Backbone(config)
-    torch.manual_seed(0)
-    expected = open_clip.create_model(SMALL, load_weights=False).eval()
-    assert backbone.image_size == 224
+    expected = small_clip()
+    assert backbone.image_size == 64
     tokens = open_clip.get_tokenizer(SMALL)(["a cat"])
     with torch.inference_mode():
         text = expected.encode_text(tokens, normalize=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import pytest
 import torch
 
@@ -19,8 +18,8 @@ from sparc_dist.backbones.torchscript import is_torchscript, read_tensors
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from tests.support.openai_form import Archive, write_openai_form
+from tests.support.small_clip import SMALL, small_clip
 
-SMALL = "ViT-S-32-alt"
 jit: Any = torch.jit
 
 
@@ -57,8 +56,7 @@ class WritesAFile:
 
 @pytest.fixture(scope="module")
 def small() -> Any:
-    torch.manual_seed(0)
-    return open_clip.create_model(SMALL, load_weights=False).eval()
+    return small_clip()
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +92,7 @@ def test_tensors_in_openais_form_have_the_bits_of_torchscripts(
     assert_same_bits(copied(openai_form, tmp_path / "unaligned.pt", {}))
     # OpenAI's modules were traced.
     small.float()
-    traced = jit.trace(small.visual, torch.zeros(1, 3, 224, 224), check_trace=False)
+    traced = jit.trace(small.visual, torch.zeros(1, 3, 64, 64), check_trace=False)
     traced.save(tmp_path / "traced.pt")
     assert_same_bits(tmp_path / "traced.pt")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from sparc_dist.config import OPENAI, BackboneConfig, load_config
 from sparc_dist.errors import UserError
 from sparc_dist.storage import StorageError, filesystems
 from tests.support.s3 import FaultProxy, Faults
+from tests.support.small_clip import SMALL, small_clip
 from tests.support.web import Web, web_server
 
 CONTENT = bytes(range(256)) * 4000
@@ -282,18 +282,12 @@ def saved(model: str, folder: Path) -> tuple[torch.nn.Module, Path]:
 
 
 def test_a_vit_at_a_forced_size_equals_open_clips(tmp_path: Path, web: Web) -> None:
-    vision = {"image_size": 64, "layers": 2, "width": 64, "patch_size": 16}
-    text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2}
-    small = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
-    (tmp_path / "small-vit.json").write_text(json.dumps(small))
-    open_clip.add_model_config(tmp_path / "small-vit.json")
-    _, path = saved("small-vit", tmp_path)
-    web.files["/small.pt"] = path.read_bytes()
-    config = BackboneConfig(
-        name="s", model="small-vit", weights=f"{web.place}/small.pt", image_size=96
-    )
+    torch.save(small_clip().state_dict(), tmp_path / "small.pt")
+    web.files["/small.pt"] = (tmp_path / "small.pt").read_bytes()
+    config = BackboneConfig(name="s", model=SMALL, weights=f"{web.place}/small.pt", image_size=96)
     found = create_model(config)[0].eval()
-    expected = open_clip.create_model("small-vit", pretrained=str(path), force_image_size=96)
+    path = str(tmp_path / "small.pt")
+    expected = open_clip.create_model(SMALL, pretrained=path, force_image_size=96)
     batch = torch.randn(2, 3, 96, 96)
     with torch.inference_mode():
         assert torch.equal(found.encode_image(batch), expected.eval().encode_image(batch))

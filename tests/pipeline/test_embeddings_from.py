@@ -202,10 +202,11 @@ def test_a_run_that_began_with_other_shards_is_not_mixed(source: Path, tmp_path:
 def test_on_ray_it_has_the_same_bytes(source: Path, tmp_path: Path, started: str) -> None:
     from sparc_dist.pipeline.on_ray import OnRay
 
+    kept: dict[str, Any] = {"store": "embeddings"}  # so scores are computed where they are read
     resources = {"scorers": 1, "gpus_per_scorer": 0}
-    assert not go(source, tmp_path / "here", CHANGES[0], source / "old").failures
+    assert not go(source, tmp_path / "here", CHANGES[0], source / "old", **kept).failures
     with using(OnRay()):
-        rays = go(source, tmp_path / "ray", CHANGES[0], source / "old", resources=resources)
+        rays = go(source, tmp_path / "ray", CHANGES[0], source / "old", resources=resources, **kept)
     assert not rays.failures
     here, ray = (tmp_path / name / "photos" / "tiny" for name in ("here", "ray"))
     assert contents(here) == contents(ray)

@@ -12,6 +12,8 @@ import pytest
 import ray
 
 from sparc_dist.config import load_config
+from sparc_dist.pipeline.executor import using
+from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.runner import run
 from sparc_dist.storage.filesystems import ATTEMPTS
 from tests.support.command import outcome_hashes, sparc_dist, sparc_dist_process
@@ -120,7 +122,8 @@ def test_a_store_that_fails_changes_no_byte_and_is_counted(
         return (503, "SlowDown") if request.key.endswith(last) else None
 
     on_s3.behave(policy=gone)
-    told = run(config).failures["scenes", "tiny"]
+    with using(InProcess()):
+        told = run(config).failures["scenes", "tiny"]
     assert f"did not answer as it should in {ATTEMPTS} attempts at reading s3://photos/" in told
     asked = [request for request in on_s3.log if request.key.endswith(last)]
     assert len(asked) == ATTEMPTS

@@ -111,7 +111,6 @@ def test_a_folder_that_comes_back(
     assert start(str(failed)).nothing_to_do
 
 
-@pytest.mark.usefixtures("cluster")
 def test_some_of_a_folder_come_back(failed: Path, photos: Path, tmp_path: Path) -> None:
     (photos / "first").mkdir()
     for path in sorted((photos / "away").iterdir())[:3]:

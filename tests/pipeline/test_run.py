@@ -285,7 +285,6 @@ def test_a_reduce_that_fails_leaves_the_unit_undone(
     assert hashes(tmp_path / "run") == before
 
 
-@pytest.mark.usefixtures("cluster")
 def test_one_units_failure_does_not_stop_the_others(
     write_config: WriteConfig, tmp_path: Path
 ) -> None:

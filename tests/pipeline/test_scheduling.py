@@ -20,7 +20,7 @@ from tests.support.web import Web, web_server
 
 pytestmark = pytest.mark.slow  # each starts models or Ray several times
 
-NINE = [f"tiny-{number}" for number in range(9)]
+NAMES = [f"tiny-{number}" for number in range(3)]
 
 
 def several(original: Path, folder: Path, names: list[str], **resources: Any) -> str:
@@ -52,10 +52,10 @@ def on_the_web(web: Web, original: Path, config: str) -> None:
     Path(config).write_text(json.dumps(raw))
 
 
-def test_nine_units_on_one_cpu_end_and_look_at_each_image_once(
+def test_several_units_on_one_cpu_end_and_look_at_each_image_once(
     original: Path, tmp_path: Path
 ) -> None:
-    config = several(original, tmp_path, NINE, cpus=1)
+    config = several(original, tmp_path, NAMES, cpus=1)
     with web_server() as web:
         on_the_web(web, original, config)
         done = sparc_dist_process("run", config)
@@ -63,35 +63,33 @@ def test_nine_units_on_one_cpu_end_and_look_at_each_image_once(
     # and those that it has thumbnails of once more, whatever the number of units.
     assert {web.paths[path] for path in list(web.files)[10:]} <= {1, 2}
     assert done.returncode == 0, done.stderr
-    assert all_equal(original, tmp_path, NINE)
-    for name in NINE:
+    assert all_equal(original, tmp_path, NAMES)
+    for name in NAMES:
         assert f"scenes × {name}  scoring  60/60 images" in done.stderr
 
 
 def test_groups_on_shares_of_gpus_change_no_byte(
     original: Path, tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = NINE[:3]
     # More is asked for than comes: one of the three scorers never starts, nobody waits for it.
     monkeypatch.setenv("RAY_ADDRESS", cluster)
     resources = {"backbones_per_scorer": 2, "gpus_per_scorer": 0.75, "gpus": 3}
-    config = several(original, tmp_path, names, **resources)
+    config = several(original, tmp_path, NAMES, **resources)
     with web_server() as web:
         on_the_web(web, original, config)
         outcome: Results = run(load_config(config))
     assert set(web.paths.values()) == {2}  # once for each of two groups
     assert not outcome.failures
-    assert list(outcome.metrics) == [("scenes", name) for name in (*names, "ensemble")]
-    assert all_equal(original, tmp_path, names)
+    assert list(outcome.metrics) == [("scenes", name) for name in (*NAMES, "ensemble")]
+    assert all_equal(original, tmp_path, NAMES)
     # These GPUs are logical, and the metrics do not hide it.
-    assert {outcome.metrics["scenes", name]["device"] for name in names} == {"cpu"}
+    assert {outcome.metrics["scenes", name]["device"] for name in NAMES} == {"cpu"}
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("light")
 def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_path: Path) -> None:
-    names = NINE[:3]
-    path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)
-    for name, lost in zip(names, ([0, 1], [1, 5], []), strict=True):
+    path = several(original, tmp_path, NAMES, scorers=1, gpus_per_scorer=0)
+    for name, lost in zip(NAMES, ([0, 1], [1, 5], []), strict=True):
         unit = tmp_path / "run" / "scenes" / name
         shutil.copytree(original / "run" / "scenes" / "tiny", unit)
         (unit / "metrics.json").unlink()
@@ -109,16 +107,16 @@ def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_p
     outcome = run(config)
     assert not outcome.failures
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert all_equal(original, tmp_path, names)
+    assert all_equal(original, tmp_path, NAMES)
     scored = [
-        outcome.metrics["scenes", name]["stages"].get("scoring", {}).get("images") for name in names
+        outcome.metrics["scenes", name]["stages"].get("scoring", {}).get("images") for name in NAMES
     ]
     assert scored == [20, 20, None]
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("light")
 def test_the_two_stages_on_their_own(original: Path, tmp_path: Path) -> None:
-    names = NINE[:2]
+    names = NAMES[:2]
     path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)
     raw = json.loads(Path(path).read_text())
     raw["backbones"].append({"name": "half", "model": "sparc-tiny", "precision": "bf16"})

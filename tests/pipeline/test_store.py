@@ -105,19 +105,6 @@ def test_a_lost_shard_is_scored_again_to_the_same_bytes(copy: Path, source: Path
     assert contents(unit) == before
 
 
-@pytest.mark.slow
-def test_on_ray_it_has_the_same_bytes(source: Path, tmp_path: Path, started: str) -> None:
-    from sparc_dist.pipeline.on_ray import OnRay
-
-    resources = {"scorers": 1, "gpus_per_scorer": 0}
-    with using(OnRay()):
-        rays = go(source, tmp_path / "ray", CLASSES, resources=resources, **EMBEDDINGS)
-    assert not rays.failures
-    here, ray = source / "embeddings", tmp_path / "ray"
-    assert contents(here / "photos/tiny/scores") == contents(ray / "photos/tiny/scores")
-    assert differences(ray, here) == 0
-
-
 def test_what_is_kept_is_part_of_a_run(copy: Path, source: Path) -> None:
     told = failure(source, copy, CLASSES)
     assert "store: embeddings → both" in told

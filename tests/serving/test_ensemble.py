@@ -7,9 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import open_clip
 import pytest
-import torch
 
 from sparc_dist.cli import main
 from sparc_dist.errors import UserError
@@ -21,19 +19,16 @@ from sparc_dist.serving import Labeler
 from tests.conftest import FEW
 from tests.support.openai_form import write_openai_form
 from tests.support.running import go
-
-pytestmark = pytest.mark.slow
+from tests.support.small_clip import SMALL, small_clip
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, scenes: Path) -> Path:
-    """The output of a run with two models that take images of 64 and of 224 pixels."""
+    """The output of a run with two models that take images of 64 and of 96 pixels."""
     folder = tmp_path_factory.mktemp("pair")
-    torch.manual_seed(0)
-    model = open_clip.create_model("ViT-S-32-alt", load_weights=False).eval()
-    write_openai_form(model, folder / "small.pt")
+    write_openai_form(small_clip(), folder / "small.pt")
     data = {"name": "scenes", "kind": "folder", "images": str(scenes), "classes": FEW}
-    small = {"name": "small", "model": "ViT-S-32-alt", "weights": "small.pt"}
+    small = {"name": "small", "model": SMALL, "weights": "small.pt", "image_size": 96}
     config = {
         "output": "run",
         "datasets": [data | {"background": "none"}],
@@ -55,7 +50,7 @@ def labeler(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Labeler:
 
 
 def test_it_answers_as_the_run_did(labeler: Labeler, pair: Path) -> None:
-    assert (labeler.classes, labeler.fitted_on, labeler.size) == (FEW, 60, 224)
+    assert (labeler.classes, labeler.fitted_on, labeler.size) == (FEW, 60, 96)
     for shard in open_unit(str(pair), backbone="ensemble").labels():
         answers = labeler(shard.uris)
         for row, answer in enumerate(answers):
