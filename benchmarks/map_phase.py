@@ -7,6 +7,7 @@ shows what the phase costs beside encoding; with --model sparc-tiny, decoding is
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def main() -> None:
     options = options_of(Options, __doc__)
     images = options.batch * options.shards
     with executor(ResourcesConfig()), TemporaryDirectory() as folder:
-        cores = int(capacity().cpus)
+        # A Ray may declare more CPUs than there are; threads without a core slow a model down.
+        cores = min(int(capacity().cpus), os.cpu_count() or 1)
         backbone = random_backbone(options.model, folder)
         rows = manifest_rows(photos(options.photos, min(PHOTOS, images), folder), images)
         phase = _phase(backbone, rows, options.batch, folder)
