@@ -34,7 +34,7 @@ def sparc_dist(
     It works without Ray, and what storage remembers of other commands is forgotten.
     """
     _forget()
-    out, error = StringIO(), StringIO()
+    words, out, error = [*map(str, arguments)], StringIO(), StringIO()
     with (
         patch.dict(os.environ, {"RAY_ADDRESS": "", **(env or {})}),
         redirect_stdout(out),
@@ -42,8 +42,8 @@ def sparc_dist(
         _logging_to(error),
         using(InProcess()),
     ):
-        code = _exit_code([*map(str, arguments)])
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())
+        code = _exit_code(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), error.getvalue())
 
 
 def _forget() -> None:
