@@ -7,6 +7,8 @@ import os
 # Read when NumPy and torch are imported: the tests run in several processes on few cores.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+# Threads that wait for others do not take a core from the other process meanwhile.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import json
 import shutil
