@@ -219,7 +219,8 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
     if config.labeler is not None:
         hashes[config.labeler] = storage.sha256(config.labeler)
         if hashes[config.labeler] is None:
-            raise UserError(f"There is no labeler {without_secrets(config.labeler)}.")
+            place = without_secrets(config.labeler)
+            raise UserError(f"There is no labeler {place}; check the path.")
     return hashes
 
 

@@ -301,10 +301,11 @@ def test_report_and_viewer_have_one_style(client: Client) -> None:
     [
         (0.05, "(5.0 %), so the unit counts as done"),
         (0.001, "(0.1 %), so the unit counts as failed"),
+        (None, "when the run ends"),
     ],
 )
 def test_unreadable_images_are_listed_with_what_the_run_did(
-    run: Path, limit: float, told: str
+    run: Path, limit: float | None, told: str
 ) -> None:
     write_error(run, f"odd {BAD}", limit)
     with viewing(run) as client:

@@ -54,8 +54,11 @@ def replace_images(root: Path, table: pa.Table) -> None:
     write_images([table], RunLayout(str(root)).dataset("voc"), SHARD)
 
 
-def write_error(root: Path, reason: str, limit: float) -> None:
-    """Lets the image without scores be one that could not be read. limit: max_error_share."""
+def write_error(root: Path, reason: str, limit: float | None) -> None:
+    """Lets the image without scores be one that could not be read.
+
+    limit: max_error_share; None: the run has not ended so far.
+    """
     unit, uri = unit_of(root), "/photos/broken.jpg"
     error = {"image_id": BROKEN, "uri": uri, "error": reason, "passing": False}
     storage.write_table(unit.errors(17), pa.Table.from_pylist([error], schema=ERRORS))
@@ -63,7 +66,8 @@ def write_error(root: Path, reason: str, limit: float) -> None:
     storage.write_json(unit.metrics, storage.read_json(unit.metrics) | {"errors": errors})
     run = RunLayout(str(root)).run
     done = {"dataset": "voc", "backbone": "tiny", "status": "done", "max_error_share": limit}
-    storage.write_json(run, storage.read_json(run) | {"units": [done]})
+    units = [done] if limit is not None else []
+    storage.write_json(run, storage.read_json(run) | {"units": units})
 
 
 def write_viewed_report(root: Path) -> None:
