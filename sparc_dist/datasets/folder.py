@@ -100,9 +100,10 @@ class Folder:
         return folder, filter(self._is_image, visible)
 
     def _is_image(self, file: File) -> bool:
-        if file.url.lower().endswith(SUFFIXES):
+        name = file.url.partition("::")[0]  # in an archive: zip://photo.jpg::photos.zip
+        if name.lower().endswith(SUFFIXES):
             return True
-        self._skipped[os.path.splitext(file.url)[1].lower() or "without a suffix"] += 1
+        self._skipped[os.path.splitext(name)[1].lower() or "without a suffix"] += 1
         return False
 
     def _skipped_kinds(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -45,6 +46,19 @@ def test_heic_without_its_package_is_counted_with_a_hint(
     assert notes == ["Skipped: 1 .heic (install pillow-heif to read them)."]
     with pytest.raises(UserError, match=r"contains no images \(skipped: 1 .heic \(install"):
         listed(tmp_path / "b.HEIC")
+
+
+def test_images_in_an_archive_are_listed_among_other_places(tmp_path: Path) -> None:
+    write(tmp_path, "photos/a.jpg", "b.jpg")
+    with ZipFile(tmp_path / "more.zip", "w") as archive:
+        archive.write(tmp_path / "b.jpg", "c.jpg")
+        archive.write(tmp_path / "b.jpg", "notes.txt")
+    inside = [f"zip://{name}::{tmp_path}/more.zip" for name in ("c.jpg", "notes.txt")]
+    ids, notes = listed(tmp_path / "photos", *inside)
+    assert len(ids) == 2
+    assert ids[0].endswith("photos/a.jpg")
+    assert ids[1] == inside[0]
+    assert notes == ["Skipped: 1 .txt."]
 
 
 def test_the_files_of_a_run_are_not_listed(tmp_path: Path) -> None:
