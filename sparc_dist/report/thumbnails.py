@@ -65,18 +65,9 @@ class Thumbnails:
     def _delete(self, key: str) -> None:
         storage.delete(self.layout.thumbnail(self.dataset, key))
 
-    def make_one(self, key: str, uri: str, decoders: Semaphore) -> str | None:
-        """Writes one thumbnail; returns why it could not be made, None if it was."""
-        content = read_image(uri)
-        if isinstance(content, BadImage):
-            return str(content)
-        try:
-            with decoders:
-                small = thumbnail(content, SIDE)
-        except BadImage as error:
-            return str(error)
+    def write(self, key: str, small: bytes) -> None:
+        """Writes the thumbnail of an image."""
         storage.write_bytes(self.layout.thumbnail(self.dataset, key), storage.seal_jpeg(small))
-        return None
 
 
 def _make_group(thumbnails: Thumbnails, images: Sequence[tuple[str, str]]) -> Errors:
@@ -87,11 +78,27 @@ def _make_group(thumbnails: Thumbnails, images: Sequence[tuple[str, str]]) -> Er
     def make(image: tuple[str, str]) -> tuple[str, str | None]:
         key, uri = image
         try:
-            return key, away[0] if away else thumbnails.make_one(key, uri, decoders)
-        except UserError as error:  # a report is made without a store that is away
+            small = away[0] if away else _small(uri, decoders)
+        except UserError as error:  # a report is made without a store of images that is away
             away.append(str(error))
             return key, str(error)
+        if isinstance(small, str):
+            return key, small
+        thumbnails.write(key, small)
+        return key, None
 
     # Threads: a store is slow to answer, and Pillow decodes without Python's lock.
     with ThreadPoolExecutor(READERS) as workers:
         return dict(workers.map(make, images))
+
+
+def _small(uri: str, decoders: Semaphore) -> bytes | str:
+    """Returns an image as a small JPEG, or why there is none."""
+    content = read_image(uri)
+    if isinstance(content, BadImage):
+        return str(content)
+    try:
+        with decoders:
+            return thumbnail(content, SIDE)
+    except BadImage as error:
+        return str(error)

@@ -28,7 +28,7 @@ def drop_images(unit: UnitLayout, shard: int, ids: Sequence[str]) -> None:
     written: dict[str, str] = {}
     for name in ("scores", "errors", "final", "labels", "wide_labels"):
         url: str = getattr(unit, name)(shard)
-        if storage.is_missing(url):
+        if name not in marker.sha256 and storage.is_missing(url):
             continue  # not kept, or not yet computed
         table = storage.read_table(url)
         tables[name] = table.filter(pc.invert(pc.is_in(table["image_id"], gone)))

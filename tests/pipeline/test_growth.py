@@ -192,6 +192,23 @@ def test_a_lost_list_of_images_is_not_replaced(
     assert rows(out) == before
 
 
+def test_a_shard_without_its_marker_is_not_labelled_again_as_if_it_were_new(
+    tmp_path: Path, photos: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    before = rows(out)
+    (out / "images" / "model" / "done" / "00000.json").unlink()
+    min(photos.iterdir()).unlink()
+    add(photos, scenes, range(40, 60))
+    assert label(photos, out) == 1
+    assert "done/00000.json is missing, although its photos have labels" in capsys.readouterr().out
+    assert rows(out) == before
+    assert main(["verify", str(out)]) == 1
+    assert label(photos, out) == 0
+    assert rows(out).keys() == {path.name for path in photos.iterdir()}
+
+
 def test_extend_equals_a_fresh_run_to_the_bit(
     tmp_path: Path, write_config: WriteConfig, scenes: Path
 ) -> None:
