@@ -109,7 +109,7 @@ def _label(options: Namespace) -> int:
     retry = options.retry_errors
     done = run_to_end(config, options.overwrite, growing=growing, retry_errors=retry)
     root, results = done.layout.root, read_results(done.layout.root)
-    if not done.metrics:
+    if not results.metrics:
         print(_in_own_words("\n".join(_remarks(results))), file=sys.stderr)
         return 1
     url = done.layout.labels_csv

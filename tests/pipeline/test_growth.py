@@ -209,6 +209,22 @@ def test_a_shard_without_its_marker_is_not_labelled_again_as_if_it_were_new(
     assert rows(out).keys() == {path.name for path in photos.iterdir()}
 
 
+def test_a_removed_photo_is_not_left_in_scores_that_are_out_of_reach(
+    tmp_path: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out) == 0
+    scores = out / "images" / "model" / "scores" / "00000.parquet"
+    hidden = scores.rename(tmp_path / "hidden")
+    min(photos.iterdir()).unlink()
+    assert label(photos, out) == 1
+    assert "scores/00000.parquet" in capsys.readouterr().err
+    hidden.rename(scores)
+    assert label(photos, out) == 0
+    names = {path.name for path in photos.iterdir()}
+    assert {*pq.read_table(scores)["image_id"].to_pylist()} == rows(out).keys() == names
+
+
 def test_extend_equals_a_fresh_run_to_the_bit(
     tmp_path: Path, write_config: WriteConfig, scenes: Path
 ) -> None:

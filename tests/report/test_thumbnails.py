@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from sparc_dist.config import ResourcesConfig
+from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import thumbnail
 from sparc_dist.images.reading import decode_shard
 from sparc_dist.pipeline import executor as executors
@@ -94,6 +95,15 @@ def test_few_images_are_decoded_at_once(
         Thumbnails(RunLayout(str(tmp_path / "run")), "pets").make(pictures, 120)
     assert len(most) >= GROUP
     assert max(most) <= module.DECODERS
+
+
+def test_one_that_cannot_be_written_is_an_error(pictures: dict[str, str], tmp_path: Path) -> None:
+    """A report without it would be taken for complete."""
+    layout = RunLayout(str(tmp_path / "run"))
+    key = list(pictures)[-1]
+    Path(layout.thumbnail("pets", key)).mkdir(parents=True)
+    with using(InProcess()), pytest.raises(UserError, match=key):
+        Thumbnails(layout, "pets").make(pictures, 120)
 
 
 def test_a_run_and_its_report_share_an_executor(monkeypatch: pytest.MonkeyPatch) -> None:
