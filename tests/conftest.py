@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import json
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -54,6 +55,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for fixture, mark in (("started", "ray"), ("s3", "s3"), ("conditional_s3", "s3")):
         if fixture in getattr(item, "fixturenames", ()):
             item.add_marker(mark)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts files with slow tests first: none of them is left for one process at the end."""
+    weight: Counter[Path] = Counter()
+    for item in items:
+        weight[item.path] += {"slow": 20, "ray": 4, "s3": 2}.get(next(_marks(item), ""), 0)
+    items.sort(key=lambda item: -weight[item.path])
+
+
+def _marks(item: pytest.Item) -> Iterator[str]:
+    return (mark for mark in ("slow", "ray", "s3") if item.get_closest_marker(mark))
 
 
 @pytest.fixture(scope="session")

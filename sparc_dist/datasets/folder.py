@@ -100,7 +100,9 @@ class Folder:
         return folder, filter(self._is_image, visible)
 
     def _is_image(self, file: File) -> bool:
-        name = file.url.partition("::")[0]  # in an archive: zip://photo.jpg::photos.zip
+        # In an archive: zip://photo.jpg::photos.zip. Other names may have colons, too.
+        inside = file.url.startswith(("zip://", "tar://"))
+        name = file.url.partition("::")[0] if inside else file.url
         if name.lower().endswith(SUFFIXES):
             return True
         self._skipped[os.path.splitext(name)[1].lower() or "without a suffix"] += 1

@@ -57,7 +57,7 @@ def read_range(fs: Any, path: str, start: int, size: int, most: int | None) -> b
 
 
 def _is_web(fs: Any) -> bool:
-    """Whether a file system is fsspec's of web servers, whose import takes a quarter of a second."""
+    """Whether a file system is fsspec's of web servers, whose import loads aiohttp."""
     return "https" in fs.protocol
 
 
