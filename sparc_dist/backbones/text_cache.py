@@ -18,7 +18,7 @@ Float32 = NDArray[np.float32]
 
 #: Names the folder, or URL, of what is kept per user; empty: nothing is.
 VARIABLE = "SPARC_CACHE"
-#: The largest number of texts that are kept for a model.
+#: The largest number of texts of a model that are kept per user.
 MOST_TEXTS = 500_000
 
 
@@ -45,19 +45,10 @@ class TextCache:
             known |= zip(new, compute(new), strict=True)
         for url, part in zip(places, stored, strict=True):
             missing = [text for text in dict.fromkeys(texts) if text not in part]
-            if missing and len(part) + len(missing) <= MOST_TEXTS:
-                with suppress(*((OSError, storage.StorageError) if url in self.spare else ())):
+            spare = url in self.spare
+            if missing and (len(part) + len(missing) <= MOST_TEXTS or not spare):
+                with suppress(*((OSError, storage.StorageError) if spare else ())):
                     self._write(url, part | {text: known[text] for text in missing})
-        return np.array([known[text] for text in texts], dtype=np.float32)
-
-    def stored(self, texts: Sequence[str]) -> Float32 | None:
-        """Returns the embeddings (n, d) of texts; None unless all of them are stored.
-
-        Unlike in ``embed``, a file that cannot be read is an error.
-        """
-        known = {text: row for url in self.urls for text, row in self._read(url).items()}
-        if any(text not in known for text in texts):
-            return None
         return np.array([known[text] for text in texts], dtype=np.float32)
 
     def _read(self, url: str, *ignored: type[OSError]) -> dict[str, Float32]:
@@ -65,14 +56,7 @@ class TextCache:
 
         ignored: errors of the store after which it holds nothing, too.
         """
-        try:
-            table = storage.read_table(url)
-            if (table.schema.metadata or {}).get(b"maker") != self.maker.encode():
-                return {}
-            flat = table["embedding"].combine_chunks().flatten().to_numpy()
-            return dict(zip(table["text"].to_pylist(), flat.reshape(len(table), -1), strict=True))
-        except (FileNotFoundError, ValueError, KeyError, pa.ArrowException, *ignored):
-            return {}
+        return _read_texts(url, lambda made_by: made_by == self.maker, *ignored)
 
     def _write(self, url: str, rows: dict[str, Float32]) -> None:
         # Whole arrays: Python's own numbers would take eight times the memory.
@@ -81,6 +65,32 @@ class TextCache:
         columns = {"text": pa.array(list(rows), pa.string()), "embedding": embeddings}
         table = pa.table(columns).replace_schema_metadata({"maker": self.maker})
         storage.write_table(url, table)
+
+
+def stored_texts(url: str, weights_sha256: str, texts: Sequence[str]) -> Float32 | None:
+    """Returns the embeddings (n, d) of texts by a model, whatever device embedded them.
+
+    Returns None unless the file has all of them. Unlike in ``TextCache.embed``, a file that cannot
+    be read is an error.
+    """
+    known = _read_texts(url, lambda made_by: made_by.startswith(f"{weights_sha256} "))
+    if any(text not in known for text in texts):
+        return None
+    return np.array([known[text] for text in texts], dtype=np.float32)
+
+
+def _read_texts(
+    url: str, accept: Callable[[str], bool], *ignored: type[OSError]
+) -> dict[str, Float32]:
+    """Returns what a file holds; nothing if it is missing, damaged or its maker not accepted."""
+    try:
+        table = storage.read_table(url)
+        if not accept((table.schema.metadata or {}).get(b"maker", b"").decode()):
+            return {}
+        flat = table["embedding"].combine_chunks().flatten().to_numpy()
+        return dict(zip(table["text"].to_pylist(), flat.reshape(len(table), -1), strict=True))
+    except (FileNotFoundError, ValueError, KeyError, pa.ArrowException, *ignored):
+        return {}
 
 
 def maker(weights_sha256: str, device: str) -> str:

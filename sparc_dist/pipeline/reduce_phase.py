@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of
+from sparc_dist.backbones.text_cache import in_kinds, stored_texts, texts_of
+from sparc_dist.config import SIMULATED
 from sparc_dist.core import (
     DecidedStatistics,
     Decision,
@@ -31,6 +32,7 @@ from sparc_dist.core import (
     decide,
     evaluate,
 )
+from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, total
 from sparc_dist.prompts import PromptBank
@@ -186,9 +188,15 @@ def _save(
     primary: str,
     model: ImageModel,
 ) -> list[str]:
-    cache = TextCache([unit.texts], maker(model.weights_sha256, model.device))
-    rows = cache.stored(texts_of(bank))
-    texts = {} if rows is None else asdict(in_kinds(rows, bank))
+    texts = {}
+    if model.backbone["model"] != SIMULATED:
+        rows = stored_texts(unit.texts, model.weights_sha256, texts_of(bank))
+        if rows is None:
+            raise UserError(
+                f"{storage.without_secrets(unit.texts)} is missing or incomplete, and the labeler "
+                "needs it; repeat the command without --only to embed the prompts again."
+            )
+        texts = asdict(in_kinds(rows, bank))
     fitted = (fusions, decisions, primary, bank.to_table(), bank.names, texts, model)
     write_labeler(unit.labeler, FittedLabeler(*fitted))
     return fusions.notes

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from sparc_dist import storage
 from sparc_dist.backbones import Cost, Costs, cost_of, known_cost
 from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
@@ -119,7 +120,7 @@ def _run_pending(
             for unit in _prepared(config, pending, results, embeddings).values():
                 reducers.start(unit)
         return
-    if phase == "all" and config.resources.gpus and _is_scored(pending, results):
+    if phase == "all" and config.resources.gpus and _is_scored(config, pending, results):
         # An autoscaler is asked for no GPU, unless damaged scores have to be made again.
         with own.workers(config.resources.model_copy(update={"gpus": None})):
             pending = _reduced(config, pending, results, embeddings)
@@ -136,14 +137,16 @@ def _run_pending(
         _run_groups(groups, units, results, phase)
 
 
-def _is_scored(pending: Pending, results: Results) -> bool:
-    """Whether all shards of the units are scored, so that only the reduce is left."""
+def _is_scored(config: Config, pending: Pending, results: Results) -> bool:
+    """Whether all shards are scored and all texts embedded, so that only the reduce is left."""
     for name, backbones in pending.items():
         data = results.layout.dataset(name)
         facts = read_dataset_facts(data) if backbones else None
         for backbone in backbones:
             unit = data.unit(backbone.name)
             if facts is None or MarkerSummary.of(unit, facts["shards"]).missing:
+                return False
+            if config.labeler is None and storage.read_if_exists(unit.texts) is None:
                 return False
     return True
 

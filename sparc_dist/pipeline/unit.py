@@ -142,16 +142,13 @@ class Unit:
 
     @property
     def needs_texts(self) -> bool:
-        """Whether texts are to be embedded even if no image is: what was kept of them is damaged.
+        """Whether texts are to be embedded even if no image is: they are missing or damaged.
 
-        Where scores are not kept, also if it is missing: they are computed from it.
+        The labeler that is fitted needs them, and scores where only embeddings are kept.
         """
-        texts, prompts = map(
-            storage.read_if_exists, (self.layout.texts, self.layout.prompt_embeddings)
-        )
-        if self._keeps_prompts and storage.seal_of(prompts) is None:
-            return True
-        return texts is not None and storage.seal_of(texts) is None
+        needed = [self.layout.texts] if self.labeler is None else []
+        needed += [self.layout.prompt_embeddings] if self._keeps_prompts else []
+        return any(storage.seal_of(storage.read_if_exists(url)) is None for url in needed)
 
     def reduce(self) -> dict[str, Any]:
         """Writes final scores, labeler and metrics, from complete scores; returns the metrics."""

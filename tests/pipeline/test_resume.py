@@ -86,6 +86,20 @@ def test_damaged_states_markers_finals_and_metrics_are_made_again(
     assert outcome.metrics["scenes", "tiny"]["stages"]["scoring"]["images"] == 10
 
 
+def test_lost_texts_are_embedded_again_for_the_labeler(original: Path, finished: Path) -> None:
+    unit = finished / "run" / "scenes" / "tiny"
+    for name in ("metrics.json", "labeler.safetensors", "texts.parquet"):
+        (unit / name).unlink()
+    config = load_config(str(finished / "config.yaml"))
+    (why,) = run(config, phase="reduce").failures.values()
+    assert "tiny/texts.parquet is missing or incomplete" in why
+    assert "without --only" in why
+    outcome = run(config)
+    assert not outcome.failures
+    assert outcome_hashes(finished / "run") == outcome_hashes(original / "run")
+    assert (unit / "texts.parquet").exists()
+
+
 def test_a_finished_run_looks_at_no_image_and_writes_nothing(finished: Path) -> None:
     config = finished / "config.yaml"
     run_folder = finished / "run"
