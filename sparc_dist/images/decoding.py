@@ -31,7 +31,7 @@ from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 from sparc_dist.errors import one_line
 from sparc_dist.images import apart
 from sparc_dist.images.formats import COMMON, FORMATS, READS_HEIC
-from sparc_dist.images.headers import scans, webp_size
+from sparc_dist.images.headers import has_one_scan, opens_simply, scans, webp_size
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
@@ -238,7 +238,9 @@ def _opened(content: bytes, most: int, here: float) -> Image.Image:
             # Its decoder takes memory for three more copies as soon as it is opened.
             if 2 * width * height > here:
                 raise _NotHere
-        image = Image.open(_Reads(content), formats=_supported_formats())
+        simple = content.startswith(b"\xff\xd8") and opens_simply(content)
+        file = io.BytesIO(content) if simple else _Reads(content)
+        image = Image.open(file, formats=_supported_formats())
     _check_declared(image, most)
     return image
 
@@ -258,7 +260,7 @@ class _Reads(io.BytesIO):
 def _check_work(content: bytes, image: Image.Image, scale: int, here: float) -> None:
     """Raises _NotHere if more than ``here`` pixels were to be decoded, at 1/scale."""
     pixels = image.width * image.height
-    if (passes := scans(content, MAX_SCANS) if isinstance(image, JpegImageFile) else 1) > 1:
+    if (passes := _scans(content, image)) > 1:
         if passes > MAX_SCANS:
             raise BadImage(f"has more than {MAX_SCANS} scans")
         pixels *= max(1, passes // USUAL_SCANS)  # all of them are held in memory at any scale
@@ -266,6 +268,17 @@ def _check_work(content: bytes, image: Image.Image, scale: int, here: float) -> 
         pixels //= min(scale, 4) ** 2  # reading its bits takes time at any scale
     if pixels > here:
         raise _NotHere
+
+
+def _scans(content: bytes, image: Image.Image) -> int:
+    """Returns how many times the pixels of an image that was just opened are gone through."""
+    if not isinstance(image, JpegImageFile):
+        return 1
+    # Pillow stops behind the header of the first scan; an ordinary JPEG has no other.
+    stopped = image.fp.tell() if image.fp is not None else 0
+    if "progressive" not in image.info and has_one_scan(content, image.layers, stopped):
+        return 1
+    return scans(content, MAX_SCANS)
 
 
 def _check_declared(image: Image.Image, most: int) -> None:

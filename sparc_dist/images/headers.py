@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 #: A marker that begins or ends a segment of a JPEG; those without a length are not among them.
@@ -13,6 +14,8 @@ _PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
 START, SCAN, END = 0xD8, 0xDA, 0xD9
 #: The most segments that are looked at; a JPEG with more is not one of a camera.
 _SEGMENTS = 100_000
+#: More than these precede no scan of an ordinary JPEG.
+_FEW_SEGMENTS = 1000
 
 
 class Segment(NamedTuple):
@@ -38,6 +41,28 @@ def segments(jpeg: bytes) -> Iterator[Segment]:
         yield Segment(kind, found.start(), place)
         if kind == END:
             return
+
+
+def opens_simply(jpeg: bytes) -> bool:
+    """Whether few segments, and nothing between them, lead to the first scan of a JPEG.
+
+    Pillow goes through all that precedes the first scan, in some cases byte by byte.
+    """
+    end = 2
+    for segment in islice(segments(jpeg), _FEW_SEGMENTS):
+        if segment.start != end or segment.kind in (START, END):
+            return False
+        if segment.kind == SCAN:
+            return True
+        end = segment.end
+    return False
+
+
+def has_one_scan(jpeg: bytes, components: int, end: int) -> bool:
+    """Whether the header of a scan that ends at ``end`` is one of all components of the image."""
+    size = 6 + 2 * components
+    start = end - size
+    return jpeg[start - 2 : start + 3] == bytes([0xFF, SCAN, 0, size, components])
 
 
 def scans(jpeg: bytes, most: int) -> int:

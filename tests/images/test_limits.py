@@ -218,3 +218,10 @@ def test_tiny_parts_are_not_read_without_end() -> None:
     with pytest.raises(BadImage, match="has more than 50,000 parts"):
         decode(crumbs("PNG", 30_000), 16)
     assert decode(crumbs("PNG", 1000), 16).shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("part", [b"\xff", b"\xff\0", b"\xff\xd9", b"\xff\xd0", b"\xff\xed\0\2"])
+def test_nothing_before_the_first_scan_of_a_jpeg_is_read_without_end(part: bytes) -> None:
+    good = encoded(Image.new("RGB", (8, 8)), "JPEG")
+    with pytest.raises(BadImage, match="has more than 50,000 parts"):
+        decode(good[:2] + part * 60_000 + good[2:], 16)
