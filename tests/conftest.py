@@ -156,9 +156,12 @@ def cluster(started: str) -> Iterator[str]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def light(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Work is done in this process, whatever Ray there is, except in tests that use ``cluster``."""
+    """Work is done in this process, except in tests that use ``cluster``.
+
+    Otherwise a Ray that an earlier test started would be joined, with a model on each of its CPUs.
+    """
     with nullcontext() if "cluster" in request.fixturenames else using(InProcess()):
         yield
 

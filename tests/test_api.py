@@ -18,7 +18,6 @@ from tests.support.command import outcome_hashes
 CLASSES = ["cat", "pizza", "traffic light"]
 TINY = "sparc-tiny"
 WriteConfig = Callable[..., str]
-pytestmark = pytest.mark.usefixtures("light")
 
 
 @pytest.fixture

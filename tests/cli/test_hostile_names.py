@@ -14,8 +14,6 @@ from PIL import Image
 from sparc_dist.cli import main
 from sparc_dist.errors import printable
 
-pytestmark = pytest.mark.usefixtures("light")
-
 CLEAR, FORGED = "\x1b[2J", "x\nsparc-dist: all is well"
 FORMULA = "=cmd|'/c calc'!A1"
 PHOTOS = (f"{CLEAR}a.png", f"{FORGED}.png", f"{FORMULA.replace('/', '')}.png", "\u202egnp.png")

@@ -113,7 +113,6 @@ def test_postscript_is_not_executed(files: list[Path]) -> None:
     assert reason_of(script) == "not an image in a known format"
 
 
-@pytest.mark.usefixtures("light")
 def test_a_run_has_exactly_one_row_per_file(
     files: list[Path], write_config: Callable[..., str], scenes: Path, tmp_path: Path
 ) -> None:

@@ -12,8 +12,6 @@ import pytest
 from sparc_dist.cli import main
 from tests.support.s3 import FaultProxy, Request, S3Server
 
-pytestmark = pytest.mark.usefixtures("light")
-
 
 def _config(finished: Path, **changes: Any) -> str:
     config = json.loads((finished / "config.yaml").read_text()) | changes

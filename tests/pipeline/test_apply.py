@@ -56,7 +56,6 @@ def test_the_images_of_the_fit_get_the_same_bytes(
     assert found["drift"] < 0.05
 
 
-@pytest.mark.usefixtures("light")
 def test_a_labeler_works_when_it_is_all_there_is(
     original: Path, tmp_path: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,7 +83,6 @@ def test_a_labeler_works_when_it_is_all_there_is(
     assert (tmp_path / "x.csv").read_text().count("\n") == 4
 
 
-@pytest.mark.usefixtures("light")
 def test_resumed_it_reads_only_what_is_missing(
     original: Path, tmp_path: Path, scenes: Path
 ) -> None:
@@ -104,7 +102,6 @@ def test_resumed_it_reads_only_what_is_missing(
     assert metrics(out)["images"] == 60
 
 
-@pytest.mark.usefixtures("light")
 def test_images_in_tar_files(original: Path, tmp_path: Path, scenes: Path) -> None:
     with tarfile.open(tmp_path / "photos.tar", "w") as tar:
         for path in sorted(scenes.iterdir())[:4]:
@@ -115,7 +112,6 @@ def test_images_in_tar_files(original: Path, tmp_path: Path, scenes: Path) -> No
     assert metrics(out)["images"] == 4
 
 
-@pytest.mark.usefixtures("light")
 def test_a_config_names_a_labeler(
     original: Path, tmp_path: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,8 +25,6 @@ from tests.support.command import contents, sparc_dist
 from tests.support.photo_runs import IMAGES, SHARD, draw_photos, failure, go, table, write
 from tests.support.sealed import edit_json, write_list
 
-pytestmark = pytest.mark.usefixtures("light")
-
 OLD = ["cat", "dog", "car"]
 #: Other classes, other prompts, other templates.
 CHANGES: list[dict[str, Any]] = [

@@ -34,8 +34,6 @@ from sparc_dist.runs.shards import write_shard
 from sparc_dist.runs.status import status
 from tests.support.command import outcome_hashes
 
-pytestmark = pytest.mark.usefixtures("light")
-
 DATA, UNIT = "simulation", "simulation/ensemble"
 SETTINGS = Settings(images=300, classes=12, seed=3, shard_size=50, backbones=3)
 MEMBERS = SETTINGS.models

@@ -119,7 +119,6 @@ def test_workers_killed_at_work_are_replaced(original: Path, begun: Path) -> Non
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("light")
 @pytest.mark.parametrize(
     ("name", "begins"), [("raylet", "tiny/done"), ("gcs_server", "dataset.json")]
 )
@@ -234,7 +233,6 @@ def test_a_node_killed_in_the_middle_changes_no_byte(original: Path, begun: Path
     assert outcome_hashes(begun / "run") == outcome_hashes(original / "run")
 
 
-@pytest.mark.usefixtures("light")
 def test_a_full_disk_is_a_sentence_and_the_run_goes_on_when_there_is_space(
     original: Path, begun: Path
 ) -> None:

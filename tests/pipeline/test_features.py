@@ -22,8 +22,6 @@ from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.serving import Labeler
 from tests.conftest import FEW
 
-pytestmark = pytest.mark.usefixtures("light")
-
 FEATURES = ("global", "local", "both")
 IMAGES, SHARD = 32, 16
 

@@ -20,8 +20,6 @@ from sparc_dist.runner import run
 from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.labeler_file import read_facts
 
-pytestmark = pytest.mark.usefixtures("light")
-
 WriteConfig = Callable[..., str]
 CLASSES = "cat,dog,sofa,car,pizza,clock,bird,boat,tree,chair"
 

@@ -14,6 +14,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig, ResourcesConfig
+from sparc_dist.pipeline import executor
 from sparc_dist.pipeline.executor import Needs, current, get, joins_ray, submit, using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import SMALL, is_small
@@ -102,7 +103,6 @@ def test_unreadable_images_and_a_wrong_model_in_process(
     assert "1 of 6 images could not be read" in done.stdout
 
 
-@pytest.mark.usefixtures("light")
 def test_work_is_done_once_and_when_it_is_wanted() -> None:
     calls: list[int] = []
 
@@ -143,6 +143,7 @@ def test_what_is_small(
 
 
 def test_a_named_ray_is_always_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "_current", None)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert joins_ray()
     assert not is_small(ResourcesConfig(), [3])

@@ -21,8 +21,6 @@ from sparc_dist.runner import run
 from sparc_dist.serving import Labeler
 from tests.support.running import go
 
-pytestmark = pytest.mark.usefixtures("light")
-
 UNIT = Path("run", "photos", "tiny")
 
 

@@ -119,7 +119,6 @@ def test_names_are_embedded_by_the_first_backbone_that_works(
         embed_names([tiny], ["cat"])
 
 
-@pytest.mark.usefixtures("light")
 def test_a_list_that_cannot_be_written_again_is_kept(
     tmp_path: Path, write_config: WriteConfig, scenes: Path
 ) -> None:

@@ -19,7 +19,6 @@ from tests.support.running import go
 from tests.support.sealed import edit_json
 
 WriteConfig = Callable[..., str]
-pytestmark = pytest.mark.usefixtures("light")
 
 
 def recovery(outcome: Results) -> dict[str, int]:

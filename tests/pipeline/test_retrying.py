@@ -20,8 +20,6 @@ from sparc_dist.runs import Results, removal
 from tests.support.command import contents
 from tests.support.s3 import FaultProxy, Request
 
-pytestmark = pytest.mark.usefixtures("light")
-
 WriteConfig = Callable[..., str]
 FEW = ["cat", "dog", "car", "pizza", "sofa"]
 UNIT = Path("run", "scenes", "tiny")

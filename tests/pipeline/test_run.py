@@ -34,7 +34,6 @@ from tests.support.bomb import bomb
 from tests.support.cases import ap
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.usefixtures("light")
 WriteConfig = Callable[..., str]
 
 

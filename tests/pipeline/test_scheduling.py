@@ -86,7 +86,6 @@ def test_groups_on_shares_of_gpus_change_no_byte(
     assert {outcome.metrics["scenes", name]["device"] for name in NAMES} == {"cpu"}
 
 
-@pytest.mark.usefixtures("light")
 def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_path: Path) -> None:
     path = several(original, tmp_path, NAMES, scorers=1, gpus_per_scorer=0)
     for name, lost in zip(NAMES, ([0, 1], [1, 5], []), strict=True):
@@ -114,7 +113,6 @@ def test_units_of_a_group_go_on_from_where_each_of_them_is(original: Path, tmp_p
     assert scored == [20, 20, None]
 
 
-@pytest.mark.usefixtures("light")
 def test_the_two_stages_on_their_own(original: Path, tmp_path: Path) -> None:
     names = NAMES[:2]
     path = several(original, tmp_path, names, scorers=1, gpus_per_scorer=0)

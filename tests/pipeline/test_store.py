@@ -17,8 +17,6 @@ from sparc_dist.pipeline.in_process import InProcess
 from tests.support.command import contents, sparc_dist
 from tests.support.photo_runs import IMAGES, draw_photos, failure, go, table, write
 
-pytestmark = pytest.mark.usefixtures("light")
-
 CLASSES = {"classes": ["cat", "dog", "car"]}
 KEPT = {
     "both": ["image_id", "singleton", "auxiliary", "compound", "embedding"],

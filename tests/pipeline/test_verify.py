@@ -19,8 +19,6 @@ from sparc_dist.pipeline.verify import verify
 from tests.support.command import contents
 from tests.support.running import go
 
-pytestmark = pytest.mark.usefixtures("light")
-
 UNIT = "run/scenes/tiny"
 #: Files that only a backup can restore.
 GIVEN = ("run/run.json", "run/scenes/dataset.json", "run/scenes/images.parquet")

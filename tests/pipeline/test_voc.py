@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow  # each starts models or Ray several times
 VOC = Path(__file__).parents[3] / "shared" / "data" / "VOC2007"
 
 
-@pytest.mark.usefixtures("light")
 @pytest.mark.skipif(not VOC.exists(), reason="the shared data is not here")
 def test_240_photos_under_a_checkpoint_of_openais_form(tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -26,8 +26,6 @@ from sparc_dist.runs.slugs import LONGEST, image_key, slugs
 from tests.support.cases import golden
 from tests.support.golden_unit import CLASSES, IDS, golden_fusions, golden_prompts, write_unit
 
-pytestmark = pytest.mark.usefixtures("light")
-
 KEY = ("voc", "tiny")
 
 

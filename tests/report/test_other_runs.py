@@ -24,8 +24,6 @@ from tests.support.golden_unit import CLASSES, IDS, SHARD, write_unit
 from tests.support.s3 import FaultProxy, S3Server
 from tests.support.sealed import edit_json, flip_bit, write_list
 
-pytestmark = pytest.mark.usefixtures("light")
-
 KEY = ("voc", "tiny")
 
 

@@ -29,8 +29,6 @@ from tests.support.cases import ap
 from tests.support.fitting import fit_sparc
 from tests.support.sealed import edit_json, write_list
 
-pytestmark = pytest.mark.usefixtures("light")
-
 
 def rows(run: Path, name: str) -> list[dict[str, str]]:
     """Returns the rows of an experiment's table, without those that are only the paper's."""

@@ -28,7 +28,6 @@ from tests.support.s3 import FaultProxy
 SMALL = Settings(images=300, classes=12, seed=3, shard_size=100)
 UNIT = "simulation/simulated"
 SHARDS = 3
-pytestmark = pytest.mark.usefixtures("light")
 
 
 @pytest.fixture(scope="module")
