@@ -94,7 +94,7 @@ def _write_unit(root: str, primary: str, labelled: bool) -> None:
         {
             "output": root,
             "datasets": [{"name": "voc", "images": "i.csv", "classes": CLASSES}],
-            "backbones": [{"name": "tiny", "model": "sparc-tiny"}],
+            "backbones": [{"name": "tiny", "model": "simulated"}],
         }
     )
     layout = RunLayout(root)
