@@ -30,7 +30,7 @@ from made_up import manifest_rows, photos, random_backbone, write_config
 from measuring import free_port, option, options_of, report
 from sparc_dist import storage
 from sparc_dist.backbones.models import in_templates
-from sparc_dist.backbones.text_cache import texts_of
+from sparc_dist.backbones.texts import texts_of
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline import configure_ray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -13,14 +14,17 @@ import open_clip
 import torch
 from numpy.typing import NDArray
 
+from sparc_dist.backbones import tiny
 from sparc_dist.backbones.checkpoints import create_model
-from sparc_dist.backbones.environment import configure_torch
+from sparc_dist.backbones.devices import Transfer
 from sparc_dist.backbones.hub import create_tokenizer
-from sparc_dist.backbones.patches import check_patches, embed_with_patches, local_similarities
-from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of, user_file
-from sparc_dist.backbones.text_tower import encode_tokens
-from sparc_dist.backbones.tiny import model as tiny
-from sparc_dist.backbones.transfer import Transfer
+from sparc_dist.backbones.texts import TextCache, in_kinds, maker, texts_of, user_file
+from sparc_dist.backbones.towers import (
+    check_patches,
+    embed_with_patches,
+    encode_tokens,
+    local_similarities,
+)
 from sparc_dist.backbones.weights import describe_checkpoint
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core import Scores
@@ -55,7 +59,10 @@ class Backbone:
         device: str | torch.device = "cpu",
         turn: AbstractContextManager[Any] | None = None,
     ) -> None:
-        configure_torch()
+        # Keeps oneDNN from using AMX, unless the user has set a limit: some machines declare it but
+        # kill any process that uses it, as bf16 on the CPU would. oneDNN reads the limit at its
+        # first product in a process.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
         self.turn = turn or nullcontext()
         self.name = config.name
         self.features = config.features

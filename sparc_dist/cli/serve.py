@@ -77,7 +77,7 @@ def _checked(options: argparse.Namespace) -> ServiceSettings:
     labeler = absolute_url("LABELER", options.labeler)
     named = {name: getattr(options, name) for name in ("dataset", "backbone", "replicas")}
     settings = ServiceSettings.from_environment(labeler=labeler, weights=options.weights, **named)
-    from sparc_dist.backbones.names import check_model
+    from sparc_dist.backbones.check import check_model
     from sparc_dist.backbones.weights import check_checkpoint
     from sparc_dist.runs.finished_unit import open_labeler
     from sparc_dist.serving.labeler import image_models

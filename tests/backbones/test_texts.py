@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sparc_dist.backbones.models import Backbone
-from sparc_dist.backbones.text_cache import VARIABLE, Float32, TextCache, user_file
+from sparc_dist.backbones.texts import VARIABLE, Float32, TextCache, user_file
 from sparc_dist.config import BackboneConfig
 from sparc_dist.prompts import PromptBank
 from sparc_dist.prompts.compound import all_pairs

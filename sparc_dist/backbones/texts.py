@@ -1,4 +1,4 @@
-"""The embeddings of texts, kept in the run and per user, so that they are computed once."""
+"""Texts: their embeddings, stored in the run and per user, so that they are computed once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.prompts import PromptBank, TextEmbeddings
+from sparc_dist.config import TINY, BackboneConfig
+from sparc_dist.errors import UserError, explain
+from sparc_dist.prompts import PromptBank, TextEmbeddings, general_vocabulary
 
 Float32 = NDArray[np.float32]
 
-#: Names the folder, or URL, of what is kept per user; empty: nothing is.
+#: The variable with the folder, or URL, of the texts of this user; empty: they are not stored.
 VARIABLE = "SPARC_CACHE"
-#: The largest number of texts of a model that are kept per user.
+#: The largest number of texts of a model that are stored per user.
 MOST_TEXTS = 500_000
 
 
@@ -121,3 +125,49 @@ def user_file(model: str, weights_sha256: str) -> list[str]:
         return []
     name = f"{model.replace('/', '_')}-{weights_sha256[:16]}.parquet"
     return [storage.join(folder, "texts", name)]
+
+
+def embed_names(backbones: Sequence[BackboneConfig], names: Sequence[str]) -> Float32:
+    """Returns embeddings (n, d) of plain names by the first backbone that works.
+
+    Raises UserError about the first if none does.
+    """
+    problems = []
+    for config in backbones:
+        try:
+            return _embed(config, names)
+        except Exception as error:  # one backbone's error must not fail the others
+            problems.append(explain(error, f"Backbone {config.name}"))
+    raise UserError(problems[0])
+
+
+def _embed(config: BackboneConfig, names: Sequence[str]) -> Float32:
+    # Here and not above: the driver does not load torch.
+    from sparc_dist.backbones.devices import pick_device
+    from sparc_dist.backbones.models import Backbone
+
+    # One CPU, though there may be a GPU: every cluster has a CPU to prepare with, names are few,
+    # and the same names get the same pairs in one process and on Ray. The cache of texts is left
+    # alone, because it has those of one kind of device, the scorers'.
+    rows: Float32 = Backbone(config, pick_device(gpus=0, threads=1)).encode_texts(names).numpy()
+    if not np.isfinite(rows).all():
+        raise UserError(
+            f"Backbone {config.name}: the model returns embeddings that are not numbers; its "
+            "weights are damaged, download them again."
+        )
+    return rows
+
+
+def vocabulary_for(backbones: Sequence[BackboneConfig]) -> tuple[str, ...]:
+    """Returns the names of the bundled model if there is no other, else the general vocabulary."""
+    if all(backbone.model == TINY for backbone in backbones):
+        return tiny_classes()
+    return general_vocabulary()
+
+
+@cache
+def tiny_classes() -> tuple[str, ...]:
+    """Returns the classes that the bundled model was trained on; it knows no others."""
+    # Without importing ``tiny``, which loads torch.
+    content = files("sparc_dist.backbones").joinpath("tiny/classes.txt").read_text(encoding="utf-8")
+    return tuple(content.split("\n")[:-1])
