@@ -45,12 +45,12 @@ def serve(options: argparse.Namespace) -> int:
     """Serves a labeler until a signal stops it."""
     settings = _checked(options)
     print(f"Starting the service of {settings.labeler} …", flush=True)
-    from sparc_dist.serving.environment import configure_serve
+    from sparc_dist.serving.settings import configure_serve
 
     configure_serve()
     from threading import Event
 
-    from sparc_dist.serving.local import served
+    from sparc_dist.serving.service import served
 
     with served(settings, options.host, options.port) as url:
         print(f"It answers at {url}/v1/label and is described at {url}/docs. Ctrl-C stops it.")
