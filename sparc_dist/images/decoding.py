@@ -30,8 +30,7 @@ from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
 from sparc_dist.errors import one_line
 from sparc_dist.images import apart
-from sparc_dist.images.formats import COMMON, FORMATS, READS_HEIC
-from sparc_dist.images.headers import scans, webp_size
+from sparc_dist.images.formats import COMMON, FORMATS, READS_HEIC, scans, webp_size
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
