@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sparc_dist.core import Mentions, mentions_of
 from sparc_dist.prompts.compound import CompoundPrompt
@@ -33,6 +37,9 @@ TEMPLATES: dict[Ensemble, int] = {"simple": 7, "openai": 80}
 ORIGINS: dict[Ensemble, str] = {"simple": "simple template", "openai": "template"}
 #: The origin of the singleton and auxiliary prompts of background classes.
 BACKGROUND = "background"
+Float32 = NDArray[np.float32]
+#: A class with fewer compound prompts has hardly any order statistics.
+FEW = 4
 
 
 @dataclass(frozen=True)
@@ -120,3 +127,41 @@ def descriptive_prompts(
         for text, ids in mentioned
         if ids and ids[0] < len(classes)
     ]
+
+
+@dataclass(frozen=True)
+class TextEmbeddings:
+    """The embeddings of a prompt bank by one backbone, each row of length 1.
+
+    singleton: (N + B, d), auxiliary: (N + B, d), compound: (P, d); B: the background classes.
+    """
+
+    singleton: Float32
+    auxiliary: Float32
+    compound: Float32
+
+    @property
+    def by_kind(self) -> tuple[Float32, Float32, Float32]:
+        """The embeddings of each kind of prompt."""
+        return self.singleton, self.auxiliary, self.compound
+
+
+def summary(bank: PromptBank) -> str:
+    """Returns the counts by kind and origin, prompts per class, and the classes with few."""
+    counts = [len(indices) for indices in bank.mentions[: len(bank.classes)]]
+    origins = Counter(prompt.origin for prompt in bank.compound)
+    by_origin = ", ".join(f"{count} {origin}" for origin, count in origins.items()) or "none"
+    lines = [
+        f"singleton  {len(bank.columns)} (each the mean of {TEMPLATES[bank.ensemble]} templates)",
+        f"auxiliary  {len(bank.columns)}",
+        f"compound   {len(bank.compound)}: {by_origin}",
+        f"per class  min {min(counts)}, median {median(counts):g}, max {max(counts)}",
+    ]
+    if bank.background:
+        lines.insert(0, f"background {len(bank.background)} classes, scored and never reported")
+    few = [
+        f"{name} ({count})" for name, count in zip(bank.classes, counts, strict=True) if count < FEW
+    ]
+    if few:
+        lines.append(f"fewer than {FEW}: {', '.join(few)}")
+    return "\n".join(lines)
