@@ -34,7 +34,7 @@ from sparc_dist.prompts import PromptBank, TextEmbeddings
 Float32 = NDArray[np.float32]
 #: The most texts that are embedded at a time.
 MOST = 65_536
-#: The templates of each ensemble.
+#: The templates of singleton prompts, by the word of the config.
 TEMPLATES = {
     "simple": open_clip.SIMPLE_IMAGENET_TEMPLATES,
     "openai": open_clip.OPENAI_IMAGENET_TEMPLATES,
@@ -168,7 +168,7 @@ class Backbone:
 
     def _embed_new(self, texts: Sequence[str]) -> Float32:
         """Returns embeddings (n, d) of texts and, as ``texts_of`` writes them, of singletons."""
-        written = [in_templates(text) for text in texts]
+        written = [written_out(text) for text in texts]
         rows = self.encode_texts([text for group in written for text in group])
         means = [
             group.mean(dim=0) for group in torch.split(rows, [len(group) for group in written])
@@ -186,10 +186,10 @@ class Backbone:
         return digest.hexdigest()
 
 
-def in_templates(text: str) -> list[str]:
+def written_out(text: str) -> list[str]:
     """Returns a text, or a singleton as ``texts_of`` writes it in each of its templates."""
-    ensemble, mark, name = text.partition("\0")
-    return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
+    templates, mark, name = text.partition("\0")
+    return [template(name) for template in TEMPLATES[templates]] if mark else [text]
 
 
 class Scorer:

@@ -39,4 +39,4 @@ def dataset_bank(
         table = source if isinstance(source, Labelled) else None
     bank = builder.build(table.labels() if table else ())
     notes = [f"Labels for co-occurrence: {note}" for note in table.notes] if table else []
-    return replace(bank, ensemble=dataset.ensemble), notes + builder.notes
+    return replace(bank, templates=dataset.templates), notes + builder.notes
