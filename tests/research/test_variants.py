@@ -16,7 +16,7 @@ from sparc_dist.research.variants import (
     DEBIASED,
     SPARC,
     ZSCLIP,
-    Each,
+    States,
     Variant,
     Variants,
 )
@@ -98,4 +98,4 @@ def test_prompts_that_no_variant_uses_change_nothing() -> None:
 
 
 def test_states_are_merged_by_name() -> None:
-    assert (Each({"a": 1, "b": 2}) + Each({"b": 10, "a": 20})).states == {"a": 21, "b": 12}
+    assert (States({"a": 1, "b": 2}) + States({"b": 10, "a": 20})).states == {"a": 21, "b": 12}
