@@ -131,7 +131,11 @@ class BackboneCheck:
 
 def check_backbones(config: Config | None) -> Iterator[BackboneCheck | UserError]:
     """Yields the result of each backbone of a config, or of the paper's nine backbones."""
-    for backbone in sized_backbones(config or _paper_config()):
+    if config is None:
+        official = [kind for kind, preset in DATASET_KINDS.items() if preset]
+        datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
+        config = Config.model_validate({"output": ".", "datasets": datasets})
+    for backbone in sized_backbones(config):
         try:
             yield _try_in_subprocess(backbone)
         except UserError as error:
@@ -143,12 +147,6 @@ def sized_backbones(config: Config) -> list[BackboneConfig]:
     sizes = [dataset.resnet_size for dataset in config.datasets]
     sized = (backbone.sized(size) for backbone in config.backbones for size in sizes)
     return list(dict.fromkeys(sized))
-
-
-def _paper_config() -> Config:
-    official = [kind for kind, preset in DATASET_KINDS.items() if preset]
-    datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
-    return Config.model_validate({"output": ".", "datasets": datasets})
 
 
 def _try_in_subprocess(config: BackboneConfig) -> BackboneCheck:

@@ -42,7 +42,8 @@ class TextCache:
     def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Float32]) -> Float32:
         """Returns the embeddings (n, d) of texts; ``compute`` returns those of new ones."""
         places = [*self.urls, *self.spare]
-        stored = [self._read(url, OSError) for url in places]  # what is refused is made again
+        # What is refused is made again.
+        stored = [_read_texts(url, lambda by: by == self.maker, OSError) for url in places]
         known = {text: row for part in stored for text, row in part.items()}
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
@@ -54,13 +55,6 @@ class TextCache:
                 with suppress(*((OSError, storage.StorageError) if spare else ())):
                     self._write(url, part | {text: known[text] for text in missing})
         return np.array([known[text] for text in texts], dtype=np.float32)
-
-    def _read(self, url: str, *ignored: type[OSError]) -> dict[str, Float32]:
-        """Returns what a file holds; nothing if it is missing, damaged or of another maker.
-
-        ignored: errors of the store after which it holds nothing, too.
-        """
-        return _read_texts(url, lambda made_by: made_by == self.maker, *ignored)
 
     def _write(self, url: str, rows: dict[str, Float32]) -> None:
         # Whole arrays: Python's own numbers would take eight times the memory.
@@ -86,7 +80,10 @@ def stored_texts(url: str, weights_sha256: str, texts: Sequence[str]) -> Float32
 def _read_texts(
     url: str, accept: Callable[[str], bool], *ignored: type[OSError]
 ) -> dict[str, Float32]:
-    """Returns what a file holds; nothing if it is missing, damaged or its maker not accepted."""
+    """Returns what a file holds; nothing if it is missing, damaged or its maker not accepted.
+
+    ignored: errors of the store after which it holds nothing, too.
+    """
     try:
         table = storage.read_table(url)
         if not accept((table.schema.metadata or {}).get(b"maker", b"").decode()):

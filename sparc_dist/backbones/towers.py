@@ -54,15 +54,11 @@ def embed_with_patches(model: Any, images: torch.Tensor) -> tuple[torch.Tensor, 
         embeddings: torch.Tensor = model.encode_image(images)
     finally:
         hook.remove()
-    patches = _of_grid(last, *inputs) if resnet else _of_tokens(visual, *inputs)
+    if resnet:  # the last grid is (n, width, side, side)
+        patches = last.c_proj(last.v_proj(inputs[0].flatten(2).transpose(1, 2)))
+    else:
+        patches = _of_tokens(visual, inputs[0])
     return embeddings, normalize(patches.float(), dim=-1)
-
-
-def _of_grid(pool: Any, grid: torch.Tensor) -> torch.Tensor:
-    """Returns patches (n, p, d) of a ResNet's last grid (n, width, side, side)."""
-    cells = grid.flatten(2).transpose(1, 2)
-    patches: torch.Tensor = pool.c_proj(pool.v_proj(cells))
-    return patches
 
 
 def _of_tokens(visual: Any, tokens: torch.Tensor) -> torch.Tensor:

@@ -219,7 +219,10 @@ def _bad_images() -> Iterator[None]:
     except MemoryError:
         raise BadImage("cannot be decoded: takes more memory than it may") from None
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise BadImage(f"cannot be decoded: {_reason(error)}") from None
+        text = one_line(error)
+        # Without memory addresses, which would differ from run to run.
+        reason = type(error).__name__ if " at 0x" in text else text
+        raise BadImage(f"cannot be decoded: {reason}") from None
 
 
 def _opened(content: bytes, most: int, here: float) -> Image.Image:
@@ -356,12 +359,6 @@ def _scale_integers(image: Image.Image) -> Image.Image:
     if values.size and (values.min() < 0 or values.max() > 65535):
         raise BadImage("integer pixels beyond 16 bits have no standard range")
     return Image.fromarray((values // 257).astype(np.uint8)).convert("RGB")
-
-
-def _reason(error: Exception) -> str:
-    """Returns one line without memory addresses, which would differ from run to run."""
-    text = one_line(error)
-    return text if " at 0x" not in text else type(error).__name__
 
 
 @cache

@@ -81,14 +81,16 @@ def decode_shard(
             if place != before:
                 found[place] = found[before]
     squeezed = {size: found[: len(read)] for size, found in pixels.items()}
-    errors = [_error(rows[place], why) for place, why in failed.items()]
+    errors = [
+        {
+            "image_id": rows[place]["image_id"],
+            "uri": without_secrets(rows[place]["uri"]),
+            "error": str(why),
+            "passing": why.passing,
+        }
+        for place, why in failed.items()
+    ]
     return Pixels([rows[place]["image_id"] for place in read], squeezed, errors)
-
-
-def _error(row: Mapping[str, str], why: BadImage) -> dict[str, Any]:
-    """Returns the row of the error table."""
-    uri = without_secrets(row["uri"])
-    return {"image_id": row["image_id"], "uri": uri, "error": str(why), "passing": why.passing}
 
 
 def readable(

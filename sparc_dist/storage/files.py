@@ -194,18 +194,14 @@ def write_bytes(url: str, content: bytes) -> None:
 
     def put(fs: Any, path: str) -> None:
         if not isinstance(fs, LocalFileSystem):
-            fs.pipe_file(path, content, **_content_type(fs, path))
+            # Without its type on S3, a browser saves a page.
+            kind = mimetypes.guess_type(path)[0] if "s3" in fs.protocol else None
+            fs.pipe_file(path, content, **({"ContentType": kind} if kind else {}))
             return
         with _replacement(url, path) as temporary:
             temporary.write_bytes(content)
 
     with_retries(url, "writing", put)
-
-
-def _content_type(fs: Any, path: str) -> dict[str, str]:
-    """Returns the content type of a file on S3; without it, a browser saves pages."""
-    found = mimetypes.guess_type(path)[0] if "s3" in fs.protocol else None
-    return {"ContentType": found} if found else {}
 
 
 @contextmanager

@@ -112,7 +112,11 @@ class RestrictedUnpickler(pickle.Unpickler):
     """Reads a pickle. stand_ins: by module and name, what a pickle may call."""
 
     def __init__(self, content: bytes, stand_ins: Mapping[tuple[str, str], Any]) -> None:
-        _check_memo(content)
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+            # An index beyond the number of opcodes would make the memo fill all memory.
+            is_put = opcode.name in ("PUT", "BINPUT", "LONG_BINPUT")
+            if is_put and not 0 <= (argument or 0) <= number:
+                raise pickle.UnpicklingError(f"it remembers a value as number {argument}")
         super().__init__(io.BytesIO(content))
         self._stand_ins = stand_ins
 
@@ -121,10 +125,3 @@ class RestrictedUnpickler(pickle.Unpickler):
         if (module, name) not in self._stand_ins:
             raise pickle.UnpicklingError(f"it refers to {f'{module}.{name}'!r}")
         return self._stand_ins[module, name]
-
-
-def _check_memo(content: bytes) -> None:
-    """Rejects a memo index beyond the number of opcodes: the memo would fill all memory."""
-    for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= (argument or 0) <= number:
-            raise pickle.UnpicklingError(f"it remembers a value as number {argument}")

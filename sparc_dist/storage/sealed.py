@@ -232,7 +232,8 @@ def _opened(url: str) -> Iterator[pq.ParquetFile]:
     """Yields a file whose pages are compared with their checksums; damage raises Damaged."""
     with open_file(url) as file:
         try:
-            footer = _footer(url, _version(url))
+            version = with_retries(url, "reading", lambda fs, path: str(fs.ukey(path)))
+            footer = _footer(url, version)
             yield pq.ParquetFile(file, metadata=footer, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, UserError | FileNotFoundError) or getattr(error, "errno", None):
@@ -242,7 +243,10 @@ def _opened(url: str) -> Iterator[pq.ParquetFile]:
 
 @lru_cache(maxsize=2)
 def _footer(url: str, version: str) -> pq.FileMetaData:
-    """Returns a file's metadata, cached for the next row group: some megabytes if it has many."""
+    """Returns a file's metadata, cached for the next row group: some megabytes if it has many.
+
+    version: a text that changes when the file does.
+    """
     return _read_footer(url)
 
 
@@ -254,8 +258,3 @@ def _read_footer(url: str) -> pq.FileMetaData:
         file.seek(max(size - length, 0))
         footer = unsealed(url, file.read())
     return pq.read_metadata(pa.BufferReader(footer))
-
-
-def _version(url: str) -> str:
-    """Returns a text that changes when the file does."""
-    return with_retries(url, "reading", lambda fs, path: str(fs.ukey(path)))
