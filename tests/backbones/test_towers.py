@@ -250,23 +250,22 @@ def model_of(name: str) -> Any:
     return model.eval()
 
 
-def test_embeddings_are_those_of_the_whole_context() -> None:
-    model = model_of("ViT-B-32-quickgelu")
-    tokens = open_clip.get_tokenizer("ViT-B-32-quickgelu")(TEXTS)
+def assert_as_open_clip(model: Any, tokens: torch.Tensor) -> None:
     with torch.inference_mode():
         expected = model.encode_text(tokens, normalize=True)
     found = encode_tokens(model, tokens, torch.device("cpu"))
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+
+
+def test_embeddings_are_those_of_the_whole_context() -> None:
+    model = model_of("ViT-B-32-quickgelu")
+    assert_as_open_clip(model, open_clip.get_tokenizer("ViT-B-32-quickgelu")(TEXTS))
 
 
 def test_a_tower_that_sees_padding_is_not_shortened() -> None:
     model = model_of("ViT-B-16-SigLIP")
-    tokens = torch.randint(1, 1000, (3, model.context_length))
     assert not ignores_padding(model)
-    with torch.inference_mode():
-        expected = model.encode_text(tokens, normalize=True)
-    found = encode_tokens(model, tokens, torch.device("cpu"))
-    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+    assert_as_open_clip(model, torch.randint(1, 1000, (3, model.context_length)))
 
 
 def test_a_text_has_the_same_bits_in_any_company() -> None:
