@@ -130,7 +130,7 @@ def ignores_padding(model: Any) -> bool:
 
 @contextmanager
 def shortened(model: Any, length: int) -> Iterator[None]:
-    """Gives a tower that ignores padding a context of ``length`` tokens."""
+    """Shortens the context of a tower that ignores padding to ``length`` tokens, in the block."""
     if not ignores_padding(model):
         yield
         return

@@ -19,7 +19,7 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 
 #: Number of scenes per scored scene whose labels determine the prompts.
 OTHERS = 2
-#: So many scenes are drawn sooner than another process starts.
+#: The number of scenes that are drawn sooner than another process starts.
 FEW = 100
 JPEG_QUALITY = 90
 

@@ -34,7 +34,7 @@ from sparc_dist.images.formats import COMMON, FORMATS, READS_HEIC, scans, webp_s
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
-#: So many pixels are decoded in this process, which takes 200 MB for their up to four copies.
+#: The most pixels that are decoded in this process: their up to four copies take 200 MB.
 HERE = 12_500_000
 #: The most scans of a JPEG; a progressive one has about ten. Each is a pass over all its pixels.
 MAX_SCANS, USUAL_SCANS = 100, 10

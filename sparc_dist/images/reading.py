@@ -27,7 +27,7 @@ from sparc_dist.storage import (
 )
 
 READERS = 8  # threads that read the files of a shard
-#: If a larger share of a shard's images is absent, the store is asked again after so many seconds.
+#: If a larger share of a shard's images is absent, the store is asked again after PAUSE seconds.
 ABSENT_SHARE, PAUSE = 0.1, 0.5
 
 

@@ -48,7 +48,7 @@ Squares = list[Square]
 RETRY_SECONDS = 1
 #: How long the first image of a batch waits for others while several requests are at work.
 GATHER_SECONDS = 0.01
-#: A dead replica is noticed, and a new one started, after about so long.
+#: The seconds after which a dead replica is noticed and a new one started.
 HEALTH_SECONDS = 1.0
 RESPONSES: dict[int | str, dict[str, Any]] = {
     code: {"model": Labels if code == 200 else Problem, "description": text}
