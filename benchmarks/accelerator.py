@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from made_up import random_directions
 from measuring import option, options_of, report
+from sparc_dist.backbones.devices import HELD, Transfer
 from sparc_dist.backbones.models import Backbone, Scorer
-from sparc_dist.backbones.transfer import HELD, Transfer
 from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import Loaded, WaitForTexts

@@ -33,7 +33,7 @@ def _model(name: str, weights: str | None) -> Any:
     """Returns a model with its weights; without any, the bundled one."""
     if weights is not None:
         return open_clip.create_model(name, pretrained=weights).eval()
-    from sparc_dist.backbones.tiny.model import load_tiny_model
+    from sparc_dist.backbones.tiny import load_tiny_model
 
     return load_tiny_model()
 

@@ -27,7 +27,7 @@ from sparc_dist.pipeline.in_process import in_process
 from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.prompts import CompoundPrompt, PromptBank
-from sparc_dist.research.reference import reference_sparc
+from sparc_dist.research.paper import reference_sparc
 from sparc_dist.runs import Provenance, RunLayout, UnitShards
 from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.shards import scores_table, write_shard

@@ -28,8 +28,7 @@ from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.runner import run
 from sparc_dist.serving import Labeler
-from sparc_dist.serving.environment import configure_serve
-from sparc_dist.serving.settings import ServiceSettings
+from sparc_dist.serving.settings import ServiceSettings, configure_serve
 
 SCENES = 64  # on which the labeler is fitted
 BATCH = 32  # images of the bare loops, and of a request with several
@@ -89,11 +88,11 @@ def main() -> None:
     """Measures the bare loops, and then the service under load."""
     options = options_of(Options, __doc__)
     configure_serve()
-    from sparc_dist.serving.local import served  # reads what was configured
+    from sparc_dist.serving.service import served  # reads what was configured
 
     with TemporaryDirectory() as folder:
         scenes = _scenes(Path(folder, "scenes"))
-        settings = ServiceSettings(_fit(Path(folder)))
+        settings = ServiceSettings(labeler=_fit(Path(folder)))
         bodies = [path.read_bytes() for path in scenes[:BATCH]]
         pick_device(0, settings.threads_each)
         bare = BareLoops.of(Labeler.load(settings.labeler), bodies, options.repeats)

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from made_up import manifest_rows, photos, random_backbone, write_config
 from measuring import free_port, option, options_of, report
 from sparc_dist import storage
-from sparc_dist.backbones.models import in_templates
-from sparc_dist.backbones.text_cache import texts_of
+from sparc_dist.backbones.models import written_out
+from sparc_dist.backbones.texts import texts_of
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline import configure_ray
@@ -87,7 +87,7 @@ class Starts:
         job: dict[str, Any] = {"model": first.model, "weights": first.weights}
         job |= {"backbones": len(self.backbones)}
         job |= {"images": pq.read_table(self.manifest)["uri"].to_pylist()}
-        job |= {"texts": [text for each in texts_of(bank) for text in in_templates(each)]}
+        job |= {"texts": [text for each in texts_of(bank) for text in written_out(each)]}
         path = self.project / "bare.json"
         path.write_text(json.dumps(job))
         return self._seconds([sys.executable, str(BARE), str(path)])

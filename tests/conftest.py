@@ -24,7 +24,6 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from sparc_dist.backbones.environment import configure_torch
 from sparc_dist.demo.objects import CLASSES
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.pipeline import configure_ray
@@ -39,7 +38,8 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 configure_ray()  # before any test imports Ray
 os.environ["SPARC_CACHE"] = mkdtemp(prefix="sparc-cache-")  # the user's own is of no business
-configure_torch()  # before any test computes with torch
+# As a backbone sets it: before any test computes with torch.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 # In the background of a shell SIGINT is ignored, by the commands that tests start as well; tests of
 # Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,6 @@ import socket
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from sparc_dist import __version__
 from sparc_dist.config import Config, parse
-from sparc_dist.serving.environment import SETTINGS
-from sparc_dist.serving.settings import TOKEN, ServiceSettings
+from sparc_dist.serving.settings import SETTINGS, TOKEN, ServiceSettings
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -236,7 +234,7 @@ def test_the_service_is_set_up_by_its_environment(monkeypatch: pytest.MonkeyPatc
     assert {*SETTINGS.items()} <= {*values.items()}
     for name in (name for name in values if name.startswith("SPARC_")):
         monkeypatch.setenv(name, values[name])
-        assert name.removeprefix("SPARC_").lower() in {f.name for f in fields(ServiceSettings)}
+        assert name.removeprefix("SPARC_").lower() in ServiceSettings.model_fields
     settings = ServiceSettings.from_environment()
     assert settings.labeler.startswith("s3://")
     cpus = int(SERVE_PODS[1]["containers"][0]["resources"]["limits"]["cpu"])

@@ -1,6 +1,7 @@
-"""Tries backbones: loads each one, scores one image, and reports what that took.
+"""Checks of backbones: that a model exists, and that it can be loaded and scores an image.
 
-Each backbone runs in its own process, one after the other. So the largest one bounds the memory
+The names and configs of models are read without importing open_clip, which takes seconds. A
+backbone is tried in a process of its own, one after the other. So the largest one bounds the memory
 needed, the peak is measured per backbone, and a crash does not affect the others.
 """
 
@@ -13,11 +14,96 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config
+from sparc_dist.config import (
+    DATASET_KINDS,
+    OPENAI,
+    SIMULATED,
+    TINY,
+    BackboneConfig,
+    Config,
+    letters,
+)
 from sparc_dist.errors import UserError
 
+CLOSEST = 4  # names in a message
 TITLE = f"{'backbone':<16} input  parameters  width  loaded in  peak memory  weights"
+
+
+def check_model(config: BackboneConfig) -> None:
+    """Raises UserError if there is no such model, or if it lacks the features that are asked for.
+
+    The message has the closest names.
+    """
+    if config.model == SIMULATED:
+        raise UserError(
+            f"Backbone {config.name}: {SIMULATED} is not a model that can encode images; draw "
+            "its scores with sparc-dist simulate."
+        )
+    known = model_names()
+    if config.model in known:
+        if config.features != "global" and not _has_patches(config.model):
+            raise no_patches(config)
+        return
+    openai = [model for model, _ in OPENAI.values()]
+    if config.tag == "openai":
+        known = openai  # no other model has such weights
+    plain = {_plain(name): name for name in reversed(known)}
+    close = get_close_matches(_plain(config.model), plain, CLOSEST, 0.5)
+    named = [plain[name] for name in close] or openai[-CLOSEST:]
+    raise UserError(
+        f"Backbone {config.name}: open_clip has no model {config.model}; did you mean "
+        f"{', '.join(named)}?"
+    )
+
+
+def no_patches(config: BackboneConfig) -> UserError:
+    """Returns the error of a model without local features."""
+    return UserError(
+        f"Backbone {config.name}: {config.model} has no local features, which need an attention "
+        "pool (open_clip's ResNets) or a class token (its own ViTs); write features: global, or "
+        "choose such a model."
+    )
+
+
+def _has_patches(model: str) -> bool:
+    """Whether a config promises a tower of open_clip's own without an attentional pooler."""
+    vision = {} if model == TINY else _config(model)["vision_cfg"]
+    return not (vision.get("timm_model_name") or vision.get("attentional_pool"))
+
+
+def _config(model: str) -> dict[str, Any]:
+    """Returns open_clip's config of a model that it has."""
+    loaded = sys.modules.get("open_clip")
+    if loaded is not None:
+        found: dict[str, Any] = loaded.get_model_config(model)
+    else:
+        (file,) = (file for file in _config_files() if file.stem == model)
+        found = json.loads(file.read_text())
+    return found
+
+
+def _plain(model: str) -> str:
+    """Returns a name's letters, without the ending that would make all that have it alike."""
+    return letters(model.lower().removesuffix("-quickgelu"))
+
+
+def model_names() -> list[str]:
+    """Returns the names of the bundled model and of open_clip's, by name."""
+    loaded = sys.modules.get("open_clip")
+    if loaded is not None:  # its caller may have added models
+        return sorted({TINY, *loaded.list_models()})
+    return sorted({TINY, *(file.stem for file in _config_files())})
+
+
+def _config_files() -> list[Path]:
+    package = find_spec("open_clip")
+    folders = package.submodule_search_locations or [] if package else []
+    return [file for folder in folders for file in Path(folder).glob("model_configs/*.json")]
 
 
 @dataclass(frozen=True)
@@ -45,7 +131,11 @@ class BackboneCheck:
 
 def check_backbones(config: Config | None) -> Iterator[BackboneCheck | UserError]:
     """Yields the result of each backbone of a config, or of the paper's nine backbones."""
-    for backbone in sized_backbones(config or _paper_config()):
+    if config is None:
+        official = [kind for kind, preset in DATASET_KINDS.items() if preset]
+        datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
+        config = Config.model_validate({"output": ".", "datasets": datasets})
+    for backbone in sized_backbones(config):
         try:
             yield _try_in_subprocess(backbone)
         except UserError as error:
@@ -57,12 +147,6 @@ def sized_backbones(config: Config) -> list[BackboneConfig]:
     sizes = [dataset.resnet_size for dataset in config.datasets]
     sized = (backbone.sized(size) for backbone in config.backbones for size in sizes)
     return list(dict.fromkeys(sized))
-
-
-def _paper_config() -> Config:
-    official = [kind for kind, preset in DATASET_KINDS.items() if preset]
-    datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
-    return Config.model_validate({"output": ".", "datasets": datasets})
 
 
 def _try_in_subprocess(config: BackboneConfig) -> BackboneCheck:

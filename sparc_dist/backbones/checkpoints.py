@@ -10,10 +10,11 @@ from typing import Any
 import open_clip
 import torch
 from open_clip.model import resize_pos_embed
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 from torch.utils.serialization import config as serialization
 
-from sparc_dist.backbones.loading import NoDraws
-from sparc_dist.backbones.names import check_model
+from sparc_dist.backbones.check import check_model
 from sparc_dist.backbones.torchscript import is_torchscript, read_tensors
 from sparc_dist.backbones.weights import find_checkpoint
 from sparc_dist.config import BackboneConfig
@@ -23,6 +24,14 @@ RESNET_STRIDE = 32  # input pixels per step of the attention pool
 #: Entries of OpenAI's archives that are not weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 _POSITIONS = "visual.positional_embedding"
+#: What fills a tensor with random numbers.
+DRAWS = {
+    init.kaiming_uniform_,
+    init.normal_,
+    init.trunc_normal_,
+    init.uniform_,
+    init.xavier_uniform_,
+}
 
 
 def create_model(config: BackboneConfig) -> tuple[Any, str]:
@@ -142,3 +151,18 @@ def _check_activation(config: BackboneConfig, quick_gelu: bool) -> None:
             f"Backbone {config.name}: the weights {config.weights} give wrong scores with "
             f"{config.model}; write model: {expected}."
         )
+
+
+class NoDraws(TorchFunctionMode):
+    """Leaves the tensors of new models as they are, which saves half the time of loading one.
+
+    Only for models whose weights are then loaded, all of them.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Calls a function of torch, unless it draws."""
+        if func in DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))

@@ -39,7 +39,7 @@ class Cost:
     patches: int = 0
 
     def scoring_gflop(self, prompts: int) -> float:
-        """Returns the cost of an image with its patches compared with so many prompts.
+        """Returns the cost of an image with its patches compared with this number of prompts.
 
         The comparison of the image's own embedding is small and not counted.
         """

@@ -17,11 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from sparc_dist.backbones import tiny
+from sparc_dist.backbones.check import check_model
 from sparc_dist.backbones.cost import Cost
-from sparc_dist.backbones.names import check_model
-from sparc_dist.backbones.patches import embed_with_patches
-from sparc_dist.backbones.text_tower import ignores_padding
-from sparc_dist.backbones.tiny import model as tiny
+from sparc_dist.backbones.towers import embed_with_patches, ignores_padding
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError, one_line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -13,14 +14,17 @@ import open_clip
 import torch
 from numpy.typing import NDArray
 
+from sparc_dist.backbones import tiny
 from sparc_dist.backbones.checkpoints import create_model
-from sparc_dist.backbones.environment import configure_torch
+from sparc_dist.backbones.devices import Transfer
 from sparc_dist.backbones.hub import create_tokenizer
-from sparc_dist.backbones.patches import check_patches, embed_with_patches, local_similarities
-from sparc_dist.backbones.text_cache import TextCache, in_kinds, maker, texts_of, user_file
-from sparc_dist.backbones.text_tower import encode_tokens
-from sparc_dist.backbones.tiny import model as tiny
-from sparc_dist.backbones.transfer import Transfer
+from sparc_dist.backbones.texts import TextCache, in_kinds, maker, texts_of, user_file
+from sparc_dist.backbones.towers import (
+    check_patches,
+    embed_with_patches,
+    encode_tokens,
+    local_similarities,
+)
 from sparc_dist.backbones.weights import describe_checkpoint
 from sparc_dist.config import TINY, BackboneConfig
 from sparc_dist.core import Scores
@@ -30,7 +34,7 @@ from sparc_dist.prompts import PromptBank, TextEmbeddings
 Float32 = NDArray[np.float32]
 #: The most texts that are embedded at a time.
 MOST = 65_536
-#: The templates of each ensemble.
+#: The templates of singleton prompts, by the word of the config.
 TEMPLATES = {
     "simple": open_clip.SIMPLE_IMAGENET_TEMPLATES,
     "openai": open_clip.OPENAI_IMAGENET_TEMPLATES,
@@ -55,7 +59,10 @@ class Backbone:
         device: str | torch.device = "cpu",
         turn: AbstractContextManager[Any] | None = None,
     ) -> None:
-        configure_torch()
+        # Keeps oneDNN from using AMX, unless the user has set a limit: some machines declare it but
+        # kill any process that uses it, as bf16 on the CPU would. oneDNN reads the limit at its
+        # first product in a process.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
         self.turn = turn or nullcontext()
         self.name = config.name
         self.features = config.features
@@ -161,7 +168,7 @@ class Backbone:
 
     def _embed_new(self, texts: Sequence[str]) -> Float32:
         """Returns embeddings (n, d) of texts and, as ``texts_of`` writes them, of singletons."""
-        written = [in_templates(text) for text in texts]
+        written = [written_out(text) for text in texts]
         rows = self.encode_texts([text for group in written for text in group])
         means = [
             group.mean(dim=0) for group in torch.split(rows, [len(group) for group in written])
@@ -179,10 +186,10 @@ class Backbone:
         return digest.hexdigest()
 
 
-def in_templates(text: str) -> list[str]:
+def written_out(text: str) -> list[str]:
     """Returns a text, or a singleton as ``texts_of`` writes it in each of its templates."""
-    ensemble, mark, name = text.partition("\0")
-    return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
+    templates, mark, name = text.partition("\0")
+    return [template(name) for template in TEMPLATES[templates]] if mark else [text]
 
 
 class Scorer:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from sparc_dist.storage.unpickling import RestrictedUnpickler
+from sparc_dist.storage.reading import RestrictedUnpickler
 
 #: The largest data.pkl that is read, in bytes; OpenAI's have less than a megabyte.
 MOST_BYTES = 16 * 2**20

@@ -45,12 +45,12 @@ def serve(options: argparse.Namespace) -> int:
     """Serves a labeler until a signal stops it."""
     settings = _checked(options)
     print(f"Starting the service of {settings.labeler} …", flush=True)
-    from sparc_dist.serving.environment import configure_serve
+    from sparc_dist.serving.settings import configure_serve
 
     configure_serve()
     from threading import Event
 
-    from sparc_dist.serving.local import served
+    from sparc_dist.serving.service import served
 
     with served(settings, options.host, options.port) as url:
         print(f"It answers at {url}/v1/label and is described at {url}/docs. Ctrl-C stops it.")
@@ -77,7 +77,7 @@ def _checked(options: argparse.Namespace) -> ServiceSettings:
     labeler = absolute_url("LABELER", options.labeler)
     named = {name: getattr(options, name) for name in ("dataset", "backbone", "replicas")}
     settings = ServiceSettings.from_environment(labeler=labeler, weights=options.weights, **named)
-    from sparc_dist.backbones.names import check_model
+    from sparc_dist.backbones.check import check_model
     from sparc_dist.backbones.weights import check_checkpoint
     from sparc_dist.runs.finished_unit import open_labeler
     from sparc_dist.serving.labeler import image_models

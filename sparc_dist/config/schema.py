@@ -121,8 +121,8 @@ class DatasetConfig(Section):
     ``auto`` (as many as make 80 columns, if there are fewer than 40 classes), ``none``, a list of
     names, or a text file with one name per line; by default ``none`` for official data sets and
     ``auto`` for others.
-    ensemble: the templates whose mean is a class's singleton prompt: open_clip's 7 ``simple`` ones
-    or the paper's 80 (``openai``); by default ``openai`` for official data sets and ``simple`` for
+    templates: those whose mean is a class's singleton prompt: open_clip's 7 ``simple`` ones or the
+    paper's 80 (``openai``); by default ``openai`` for official data sets and ``simple`` for
     others.
     prompts: where the compound prompts come from; by default the source is ``training`` for
     official data sets and ``all-pairs`` for others.
@@ -135,7 +135,7 @@ class DatasetConfig(Section):
     images: str | tuple[str, ...]
     classes: tuple[str, ...] | str | None = None
     background: tuple[str, ...] | str
-    ensemble: Literal["simple", "openai"]
+    templates: Literal["simple", "openai"]
     prompts: PromptsConfig
     resnet_size: int | None = Field(None, ge=32, le=4096)
 
@@ -154,8 +154,8 @@ class DatasetConfig(Section):
             return raw
         raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
         preset = DATASET_KINDS.get(str(raw["kind"]))
-        defaults = {"background": "none", "ensemble": "openai"}
-        raw = {**(defaults if preset else {"background": "auto", "ensemble": "simple"}), **raw}
+        defaults = {"background": "none", "templates": "openai"}
+        raw = {**(defaults if preset else {"background": "auto", "templates": "simple"}), **raw}
         if not isinstance(raw["prompts"], dict):
             return raw
         prompts = {"source": "training" if preset else "all-pairs", **raw["prompts"]}

@@ -10,7 +10,7 @@ from sparc_dist.datasets.catalogue import class_names, open_source
 from sparc_dist.datasets.kind import Labelled
 from sparc_dist.datasets.manifest import Manifest
 from sparc_dist.prompts import BankBuilder, Embed, PromptBank, background_names
-from sparc_dist.prompts.llm.replies import StoredReplies
+from sparc_dist.prompts.llm import Replies
 from sparc_dist.runs import DatasetLayout
 
 
@@ -28,7 +28,7 @@ def dataset_bank(
     """
     classes = class_names(dataset)
     llm = dataset.prompts.llm
-    replies = StoredReplies(layout.replies, f"{llm.base_url} {llm.model}" if llm else "")
+    replies = Replies(layout.replies, f"{llm.base_url} {llm.model}" if llm else "")
     background, left_out = background_names(dataset.background, classes, vocabulary)
     builder = BankBuilder(classes, dataset.prompts, replies, background, left_out, embed)
     table: Labelled | None = None
@@ -39,4 +39,4 @@ def dataset_bank(
         table = source if isinstance(source, Labelled) else None
     bank = builder.build(table.labels() if table else ())
     notes = [f"Labels for co-occurrence: {note}" for note in table.notes] if table else []
-    return replace(bank, ensemble=dataset.ensemble), notes + builder.notes
+    return replace(bank, templates=dataset.templates), notes + builder.notes

@@ -19,7 +19,7 @@ from sparc_dist.demo.scenes import SPLITS, draw_scene
 
 #: Number of scenes per scored scene whose labels determine the prompts.
 OTHERS = 2
-#: So many scenes are drawn sooner than another process starts.
+#: The number of scenes that are drawn sooner than another process starts.
 FEW = 100
 JPEG_QUALITY = 90
 
@@ -57,7 +57,7 @@ def _config(manifest: Path, labels: Path) -> dict[str, object]:
                 "kind": "manifest",
                 "images": f"input/{manifest.name}",
                 "classes": list(CLASSES),
-                "ensemble": "openai",  # the paper's, so that the demo's figures are comparable
+                "templates": "openai",  # the paper's, so that the demo's figures are comparable
                 "prompts": {"source": "labels", "labels": f"input/{labels.name}"},
             }
         ],

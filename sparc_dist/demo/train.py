@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch.nn import functional
 
-from sparc_dist.backbones.tiny.model import MODEL_NAME, new_model, save_tiny_model
+from sparc_dist.backbones.tiny import MODEL_NAME, new_model, save_tiny_model
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 
 BATCH = 128

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sparc_dist.storage.unpickling import RestrictedUnpickler
+from sparc_dist.storage.reading import RestrictedUnpickler
 
 
 def load_plain(content: bytes) -> Any:

@@ -21,7 +21,7 @@ from typing import IO, Any
 #: CPU seconds and bytes of memory for any file, and for each byte of it; and the most of both.
 SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.7, 1e-6, 30.0
 MEMORY, MEMORY_PER_BYTE, MOST_MEMORY = 200 * 2**20, 128, 2**31
-#: After so many seconds by the clock it is ended, too, even if it does nothing.
+#: The most seconds by the clock; a helper that does nothing is ended, too.
 WAIT = 120.0
 #: The most bytes of an answer; its sender may be in the hands of the file that it decodes.
 LARGEST = 2**28

@@ -30,12 +30,19 @@ from PIL.TiffImagePlugin import TILELENGTH, TILEWIDTH, TiffImageFile
 
 from sparc_dist.errors import one_line
 from sparc_dist.images import apart
-from sparc_dist.images.formats import COMMON, FORMATS, READS_HEIC
-from sparc_dist.images.headers import has_one_scan, opens_simply, scans, webp_size
+from sparc_dist.images.formats import (
+    COMMON,
+    FORMATS,
+    READS_HEIC,
+    has_one_scan,
+    opens_simply,
+    scans,
+    webp_size,
+)
 
 #: More pixels than any camera makes; a file that declares more is a decompression bomb.
 MAX_PIXELS = 200_000_000
-#: So many pixels are decoded in this process, which takes 200 MB for their up to four copies.
+#: The most pixels that are decoded in this process: their up to four copies take 200 MB.
 HERE = 12_500_000
 #: The most scans of a JPEG; a progressive one has about ten. Each is a pass over all its pixels.
 MAX_SCANS, USUAL_SCANS = 100, 10
@@ -220,7 +227,10 @@ def _bad_images() -> Iterator[None]:
     except MemoryError:
         raise BadImage("cannot be decoded: takes more memory than it may") from None
     except Exception as error:  # decoders raise nearly anything on damaged data
-        raise BadImage(f"cannot be decoded: {_reason(error)}") from None
+        text = one_line(error)
+        # Without memory addresses, which would differ from run to run.
+        reason = type(error).__name__ if " at 0x" in text else text
+        raise BadImage(f"cannot be decoded: {reason}") from None
 
 
 def _opened(content: bytes, most: int, here: float) -> Image.Image:
@@ -370,12 +380,6 @@ def _scale_integers(image: Image.Image) -> Image.Image:
     if values.size and (values.min() < 0 or values.max() > 65535):
         raise BadImage("integer pixels beyond 16 bits have no standard range")
     return Image.fromarray((values // 257).astype(np.uint8)).convert("RGB")
-
-
-def _reason(error: Exception) -> str:
-    """Returns one line without memory addresses, which would differ from run to run."""
-    text = one_line(error)
-    return text if " at 0x" not in text else type(error).__name__
 
 
 @cache

@@ -27,7 +27,7 @@ from sparc_dist.storage import (
 )
 
 READERS = 8  # threads that read the files of a shard
-#: If a larger share of a shard's images is absent, the store is asked again after so many seconds.
+#: If a larger share of a shard's images is absent, the store is asked again after PAUSE seconds.
 ABSENT_SHARE, PAUSE = 0.1, 0.5
 
 
@@ -81,14 +81,16 @@ def decode_shard(
             if place != before:
                 found[place] = found[before]
     squeezed = {size: found[: len(read)] for size, found in pixels.items()}
-    errors = [_error(rows[place], why) for place, why in failed.items()]
+    errors = [
+        {
+            "image_id": rows[place]["image_id"],
+            "uri": without_secrets(rows[place]["uri"]),
+            "error": str(why),
+            "passing": why.passing,
+        }
+        for place, why in failed.items()
+    ]
     return Pixels([rows[place]["image_id"] for place in read], squeezed, errors)
-
-
-def _error(row: Mapping[str, str], why: BadImage) -> dict[str, Any]:
-    """Returns the row of the error table."""
-    uri = without_secrets(row["uri"])
-    return {"image_id": row["image_id"], "uri": uri, "error": str(why), "passing": why.passing}
 
 
 def readable(

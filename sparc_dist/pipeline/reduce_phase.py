@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.backbones.text_cache import in_kinds, stored_texts, texts_of
+from sparc_dist.backbones.texts import in_kinds, stored_texts, texts_of
 from sparc_dist.config import SIMULATED
 from sparc_dist.core import (
     DecidedStatistics,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.backbones.names import check_model
+from sparc_dist.backbones.check import check_model
 from sparc_dist.backbones.weights import check_checkpoint
 from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
 from sparc_dist.datasets import ReusedImages, check_unique, class_names, open_source

@@ -6,7 +6,7 @@ models (``llm``). Does not: reading labels (``datasets``), the text tower (``bac
 """
 
 from sparc_dist.prompts.background import background_names, general_vocabulary
-from sparc_dist.prompts.bank import PromptBank, descriptive_prompts
+from sparc_dist.prompts.bank import PromptBank, TextEmbeddings, descriptive_prompts, summary
 from sparc_dist.prompts.builder import BankBuilder, Embed
 from sparc_dist.prompts.compound import (
     CompoundPrompt,
@@ -19,9 +19,7 @@ from sparc_dist.prompts.compound import (
     pair_prompt,
     random_prompts,
 )
-from sparc_dist.prompts.embeddings import TextEmbeddings
 from sparc_dist.prompts.matching import ClassMatcher
-from sparc_dist.prompts.summary import summary
 
 __all__ = [
     "BankBuilder",

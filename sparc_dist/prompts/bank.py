@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sparc_dist.core import Mentions, mentions_of
 from sparc_dist.prompts.compound import CompoundPrompt
@@ -26,13 +30,16 @@ SCHEMA = pa.schema(
 )
 
 #: The templates of singleton prompts: open_clip's 7 simple ones, or the paper's 80.
-Ensemble = Literal["simple", "openai"]
-#: The number of templates of each ensemble.
-TEMPLATES: dict[Ensemble, int] = {"simple": 7, "openai": 80}
-#: The origin of singleton prompts with each ensemble.
-ORIGINS: dict[Ensemble, str] = {"simple": "simple template", "openai": "template"}
+Templates = Literal["simple", "openai"]
+#: The number of each.
+TEMPLATES: dict[Templates, int] = {"simple": 7, "openai": 80}
+#: The origin of singleton prompts with each.
+ORIGINS: dict[Templates, str] = {"simple": "simple template", "openai": "template"}
 #: The origin of the singleton and auxiliary prompts of background classes.
 BACKGROUND = "background"
+Float32 = NDArray[np.float32]
+#: A class with fewer compound prompts has hardly any order statistics.
+FEW = 4
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,13 @@ class PromptBank:
     """N + B singleton prompts, N + B auxiliary prompts and P compound prompts.
 
     The names of the N classes and the B background classes define the first two: the singleton is
-    the mean of an ensemble of templates with the name, the auxiliary is the name alone.
+    the mean of the name in all templates, the auxiliary is the name alone.
     """
 
     classes: tuple[str, ...]
     compound: tuple[CompoundPrompt, ...]
     background: tuple[str, ...] = ()
-    ensemble: Ensemble = "openai"
+    templates: Templates = "openai"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -56,7 +63,7 @@ class PromptBank:
     @property
     def texts(self) -> int:
         """The number of texts to embed: templates, names and compound prompts."""
-        return (TEMPLATES[self.ensemble] + 1) * len(self.columns) + len(self.compound)
+        return (TEMPLATES[self.templates] + 1) * len(self.columns) + len(self.compound)
 
     @property
     def names(self) -> ClassNames:
@@ -72,13 +79,13 @@ class PromptBank:
     def sha256(self) -> str:
         """A hash of all prompts; scores are comparable only between banks with the same hash."""
         compound = [(prompt.text, prompt.class_ids) for prompt in self.compound]
-        content = [self.classes, compound, self.background, self.ensemble]
+        content = [self.classes, compound, self.background, self.templates]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_table(self) -> pa.Table:
         """Returns the table that is stored as prompts.parquet."""
         rows: list[tuple[str, str, tuple[int, ...], str]] = []
-        for kind, origin in (("singleton", ORIGINS[self.ensemble]), ("auxiliary", "name")):
+        for kind, origin in (("singleton", ORIGINS[self.templates]), ("auxiliary", "name")):
             origins = [origin] * len(self.classes) + [BACKGROUND] * len(self.background)
             names = enumerate(zip(self.columns, origins, strict=True))
             rows += [(name, kind, (i,), where) for i, (name, where) in names]
@@ -120,3 +127,41 @@ def descriptive_prompts(
         for text, ids in mentioned
         if ids and ids[0] < len(classes)
     ]
+
+
+@dataclass(frozen=True)
+class TextEmbeddings:
+    """The embeddings of a prompt bank by one backbone, each row of length 1.
+
+    singleton: (N + B, d), auxiliary: (N + B, d), compound: (P, d); B: the background classes.
+    """
+
+    singleton: Float32
+    auxiliary: Float32
+    compound: Float32
+
+    @property
+    def by_kind(self) -> tuple[Float32, Float32, Float32]:
+        """The embeddings of each kind of prompt."""
+        return self.singleton, self.auxiliary, self.compound
+
+
+def summary(bank: PromptBank) -> str:
+    """Returns the counts by kind and origin, prompts per class, and the classes with few."""
+    counts = [len(indices) for indices in bank.mentions[: len(bank.classes)]]
+    origins = Counter(prompt.origin for prompt in bank.compound)
+    by_origin = ", ".join(f"{count} {origin}" for origin, count in origins.items()) or "none"
+    lines = [
+        f"singleton  {len(bank.columns)} (each the mean of {TEMPLATES[bank.templates]} templates)",
+        f"auxiliary  {len(bank.columns)}",
+        f"compound   {len(bank.compound)}: {by_origin}",
+        f"per class  min {min(counts)}, median {median(counts):g}, max {max(counts)}",
+    ]
+    if bank.background:
+        lines.insert(0, f"background {len(bank.background)} classes, scored and never reported")
+    few = [
+        f"{name} ({count})" for name, count in zip(bank.classes, counts, strict=True) if count < FEW
+    ]
+    if few:
+        lines.append(f"fewer than {FEW}: {', '.join(few)}")
+    return "\n".join(lines)

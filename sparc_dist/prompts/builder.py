@@ -31,7 +31,7 @@ from sparc_dist.prompts.matching import ClassMatcher
 #: Returns the embeddings (n, d) of texts.
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
-#: With more classes than this, each is paired with so many others and not with all.
+#: With more classes than the first, each is paired with the second number of others.
 MANY_CLASSES, PAIRS_PER_CLASS = 40, 30
 
 #: A worker must hold the rank statistics several times.
@@ -75,7 +75,7 @@ class BankBuilder:
             prompts += self._from_file(self.config.descriptive)
         if self.config.llm is not None and self.config.llm.sentences:
             prompts += self._from_llm(self.config.llm, sets)
-        # The first of equal texts is kept: the classes of a pair are known, of a sentence guessed.
+        # The first of equal texts stays: the classes of a pair are known, of a sentence guessed.
         distinct: dict[str, CompoundPrompt] = {}
         for prompt in prompts:
             distinct.setdefault(prompt.text, prompt)

@@ -77,22 +77,22 @@ class Case:
     def classes(self, chosen: Sequence[int], background: bool) -> Case:
         """Returns the case with some of the classes; the other columns follow as background.
 
-        Compound prompts that mention a chosen class are kept. Without background there are no other
+        Compound prompts that mention a chosen class are used. Without background there are no other
         columns, and no prompts that mention them.
         """
         width = self.scores.compound.shape[1]
         mentioned = np.array([np.isin(np.arange(width), prompts) for prompts in self.mentions])
         others = [i for i in range(len(self.mentions)) if i not in set(chosen)]
-        kept = mentioned[list(chosen)].any(axis=0)
+        used = mentioned[list(chosen)].any(axis=0)
         if not background:
-            kept &= ~mentioned[others].any(axis=0)
+            used &= ~mentioned[others].any(axis=0)
         columns = [*chosen, *(others if background else ())]
         scores = Scores(
             self.scores.singleton[:, columns],
             self.scores.auxiliary[:, columns],
-            self.scores.compound[:, kept],
+            self.scores.compound[:, used],
         )
-        mentions = [np.flatnonzero(mentioned[i, kept]).astype(np.int64) for i in columns]
+        mentions = [np.flatnonzero(mentioned[i, used]).astype(np.int64) for i in columns]
         return Case(scores, self.labels[:, list(chosen)], mentions)
 
     def final(self, method: Method) -> FinalScores:
@@ -106,7 +106,7 @@ class Case:
 class Sample:
     """At most ``MOST_IMAGES`` labelled images, in random order; samples of shards add up.
 
-    keys: a hash of each image's id. The lowest are kept, in order, so shards do not matter.
+    keys: a hash of each image's id. The lowest are used, in order, so shards do not matter.
     """
 
     keys: NDArray[np.str_]

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, and which of them a run can be compared with."""
+"""The paper: the numbers that it prints, which of them suit a run, and its method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
+from sparc_dist.core import Mentions, Scores
 from sparc_dist.datasets import KINDS
 
 #: The paper's names of its data sets, by kind, in the paper's order.
@@ -94,3 +98,27 @@ def missing(datasets: Iterable[DatasetConfig], backbones: Iterable[BackboneConfi
 def _missing(what: str, wanted: Iterable[str], present: set[str | None]) -> Sequence[str]:
     names = [name for name in wanted if name not in present]
     return [f"Of the paper's {what}, this run lacks {', '.join(names)}."] if names else []
+
+
+def reference_sparc(scores: Scores, mentions: Mentions) -> NDArray[np.float64]:
+    """Returns the final scores (M, N) of SPARC in its most direct form, for tests and benchmarks.
+
+    Holds everything in memory, uses no shards and does not handle degenerate data.
+    """
+    singleton = scores.singleton.astype(np.float64)
+    auxiliary = scores.auxiliary.astype(np.float64)
+    compound = scores.compound.astype(np.float64)
+    compound -= auxiliary.mean(1, keepdims=True)
+    compound /= auxiliary.std(1, ddof=1, keepdims=True)
+    singleton -= singleton.mean(1, keepdims=True)
+    singleton /= singleton.std(1, ddof=1, keepdims=True)
+    singleton = (singleton - singleton.mean(0)) / singleton.std(0, ddof=1)
+    compound = (compound - compound.mean(0)) / compound.std(0, ddof=1)
+    final = np.empty(singleton.shape)
+    for index, prompts in enumerate(mentions):
+        ranked = -np.sort(-compound[:, prompts], axis=1)
+        vectors = np.column_stack([singleton[:, index], ranked])
+        weights = np.linalg.eigh(np.cov(vectors, rowvar=False))[1][:, -1]
+        weights *= np.sign(weights.sum()) / np.abs(weights).sum()
+        final[:, index] = 0.5 * singleton[:, index] + 0.5 * vectors @ weights
+    return final

@@ -199,7 +199,7 @@ def _from_table(
     names = table.schema.names
     lists = [column for column, field in enumerate(table.schema) if _is_list(field.type)]
     chosen = [column for column in lists if names[column] == "scores"]
-    if not chosen and not _any_class(names, classes):
+    if not chosen and {letters(name) for name in classes}.isdisjoint(map(letters, names)):
         chosen = lists
     if len(chosen) > 1:
         raise UserError(
@@ -261,10 +261,6 @@ def _is_list(kind: pa.DataType) -> bool:
     if value is None or pa.types.is_dictionary(kind):
         return False
     return bool(pa.types.is_floating(value) or pa.types.is_integer(value))
-
-
-def _any_class(names: Sequence[str], classes: Sequence[str]) -> bool:
-    return not {letters(name) for name in classes}.isdisjoint(map(letters, names))
 
 
 def _columns(names: Sequence[str], classes: Sequence[str], url: str) -> list[int]:

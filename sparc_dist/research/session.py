@@ -17,8 +17,7 @@ from sparc_dist.pipeline.executor import executor
 from sparc_dist.pipeline.prepare import prepare
 from sparc_dist.pipeline.small import is_small
 from sparc_dist.pipeline.unit import Unit
-from sparc_dist.research import paper
-from sparc_dist.research.catalogue import EXPERIMENTS
+from sparc_dist.research import EXPERIMENTS, paper
 from sparc_dist.research.plug_in_scores import MethodName
 from sparc_dist.research.result import Result
 from sparc_dist.runs import Results, RunLayout, UnitKey, read_record
@@ -231,6 +230,6 @@ def _write(layout: RunLayout, name: str, result: Result) -> None:
     """
     for ending, content in result.files(name).items():
         storage.write_bytes(layout.experiment(name, ending), content)
-    pages = [storage.read_if_exists(layout.experiment(each, "md")) for each in EXPERIMENTS]
+    pages = [storage.read_if_exists(layout.experiment(other, "md")) for other in EXPERIMENTS]
     index = b"\n".join(page for page in pages if page is not None)
     storage.write_bytes(layout.experiments_index, index)

@@ -226,7 +226,7 @@ def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
         )
     facts = storage.join(out, _input("settings", key))
     images, labels = (storage.join(out, table) for table in tables)
-    if overwrite or not all(map(_exists, (images, labels, facts))):
+    if overwrite or any(map(storage.is_missing, (images, labels, facts))):
         print(f"drawing the labels of {settings.images:,} images", file=sys.stderr, flush=True)
         model = LabelModel.from_joint(_joint(settings))
         _write(images, _images(model, settings))
@@ -239,10 +239,6 @@ def write_inputs(out: str, settings: Settings, overwrite: bool = False) -> str:
 
 def _input(part: str, key: str) -> str:
     return f"input/{part}-{key}.{'json' if part == 'settings' else 'parquet'}"
-
-
-def _exists(url: str) -> bool:
-    return not storage.is_missing(url)
 
 
 def _config(out: str, settings: Settings, images: str, labels: str) -> dict[str, object]:

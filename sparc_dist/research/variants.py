@@ -85,13 +85,13 @@ SPARC = Variant()
 
 
 @dataclass(frozen=True)
-class Each:
+class States:
     """States by name; ``+`` merges those of the same name."""
 
     states: Mapping[Any, Any]
 
-    def __add__(self, other: Each) -> Each:
-        return Each({name: add(state, other[name]) for name, state in self.states.items()})
+    def __add__(self, other: States) -> States:
+        return States({name: add(state, other[name]) for name, state in self.states.items()})
 
     def __getitem__(self, name: Any) -> Any:
         return self.states[name]
@@ -112,7 +112,7 @@ class Variants:
     def __len__(self) -> int:
         return len(self.variants) + len(self.duo)
 
-    def moments(self, scores: Scores) -> Each:
+    def moments(self, scores: Scores) -> States:
         """Pass 1: returns the moments of prompts, for each way in which they are debiased."""
         modes = {variant.debiasing for variant in self.variants if variant.debias}
         found: dict[Any, Any] = {
@@ -123,9 +123,9 @@ class Variants:
             found[COMPOUND[scaling]] = Moments.of(debiased)
         for scale in dict.fromkeys(options.scaling for options in self.duo):
             found["duo", scale] = DuoPromptState.of(scores, scale)
-        return Each(found)
+        return States(found)
 
-    def products(self, scores: Scores, moments: Each) -> Each:
+    def products(self, scores: Scores, moments: States) -> States:
         """Pass 2: returns the scatter of each class's ranks, if used, and the products of views."""
         ranked = [variant for variant in self.variants if needs_ranks(variant.method)]
         found: dict[Any, Any] = {
@@ -134,9 +134,9 @@ class Variants:
         }
         for key, views in self._views(moments).items():
             found[key] = DuoViewState.of(scores, views)
-        return Each(found)
+        return States(found)
 
-    def fit(self, moments: Each, products: Each) -> Fitted:
+    def fit(self, moments: States, products: States) -> Fitted:
         """Returns the fitted variants for the merged states."""
         views = self._views(moments)
         duo = [
@@ -145,7 +145,7 @@ class Variants:
         ]
         return Fitted(self, moments, [self._weights(v, products) for v in self.variants], duo)
 
-    def _weights(self, variant: Variant, products: Each) -> list[Floats]:
+    def _weights(self, variant: Variant, products: States) -> list[Floats]:
         """Returns the weights of a variant: per class, (1 + m_i,)."""
         method, ranked = variant.method, needs_ranks(variant.method)
         return [
@@ -157,14 +157,14 @@ class Variants:
             for index, columns in enumerate(self.mentions[variant.prompts])
         ]
 
-    def _views(self, moments: Each) -> dict[tuple[str, float], Views]:
+    def _views(self, moments: States) -> dict[tuple[str, float], Views]:
         """Returns the views that variants of duo share."""
         return {
             _key(o): moments["duo", o.scaling].views(self.mentions[STORED], o) for o in self.duo
         }
 
     def _ranks(
-        self, scores: Scores, moments: Each, variants: Sequence[Variant]
+        self, scores: Scores, moments: States, variants: Sequence[Variant]
     ) -> Iterator[tuple[list[Variant], int, Floats]]:
         """Yields the vectors (n, 1 + m_i) of each class, with the variants that share them.
 
@@ -195,7 +195,7 @@ class Fitted:
     """Fitted variants. weights: of each variant and class. duo: the fitted variants of duo."""
 
     variants: Variants
-    moments: Each
+    moments: States
     weights: list[list[Floats]]
     duo: list[Duo]
 
@@ -229,7 +229,7 @@ def _singleton(scores: Scores, mode: str) -> Floats:
     return debias_singleton(scores, "none" if mode == RAW else mode)  # type: ignore[arg-type]
 
 
-def _compounds(scores: Scores, scaling: str, moments: Each) -> NDArray[np.floating]:
+def _compounds(scores: Scores, scaling: str, moments: States) -> NDArray[np.floating]:
     """Returns the compound scores (n, P) after both steps, or raw."""
     if scaling == RAW:
         return scores.compound
@@ -237,7 +237,7 @@ def _compounds(scores: Scores, scaling: str, moments: Each) -> NDArray[np.floati
     return _standardised(debiased, COMPOUND[scaling], moments)
 
 
-def _standardised(values: Floats, name: str, moments: Each) -> Floats:
+def _standardised(values: Floats, name: str, moments: States) -> Floats:
     """Returns the values after the prompt-level step, or unchanged if they stay raw."""
     return values if name == RAW else debias_prompts(values, moments[name])
 
@@ -273,16 +273,16 @@ def fitted_variants(unit: Unit, passes: Passes, variants: Variants, view: Any) -
     return submit(Variants.fit, shared[1], moments, products)
 
 
-def _moments(shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants) -> Each:
-    found: Each = total(variants.moments(scores) for _, _, scores in _slices(shards, group, view))
+def _moments(shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants) -> States:
+    found: States = total(variants.moments(scores) for _, _, scores in _slices(shards, group, view))
     return found
 
 
 def _products(
-    shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants, moments: Each
-) -> Each:
+    shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants, moments: States
+) -> States:
     parts = _slices(shards, group, view)
-    found: Each = total(variants.products(scores, moments) for _, _, scores in parts)
+    found: States = total(variants.products(scores, moments) for _, _, scores in parts)
     return found
 
 

@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(labeler, name)
     if name == "app":
-        from sparc_dist.serving.environment import configure_serve
+        from sparc_dist.serving.settings import configure_serve
 
         configure_serve()
         from sparc_dist.serving.service import application

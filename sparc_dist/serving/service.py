@@ -1,15 +1,20 @@
 """The service: FastAPI in a replica of Ray Serve that holds the model.
 
 One deployment, so that an image takes one hop. The event loop only speaks HTTP: images are decoded
-in a pool of threads, and the model works in a thread of its own. No URL is ever fetched.
+in a pool of threads, and the model works in a thread of its own. No URL is ever fetched. Call
+``configure_serve`` before this module is imported.
 """
 
 # No `from __future__ import annotations`: FastAPI must see types, not names, in what Ray pickles.
 
 import asyncio
 import json
+import logging
 import os
+import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from typing import Annotated, Any
 
@@ -19,21 +24,31 @@ from ray import serve
 from ray.serve.config import BackpressureConfig
 
 from sparc_dist import __version__
+from sparc_dist.config import ResourcesConfig
+from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import BadImage
-from sparc_dist.serving.environment import listen_on_loopback
+from sparc_dist.pipeline.cluster import cluster
+from sparc_dist.serving.http import (
+    CONTENT_TYPE,
+    Classes,
+    Health,
+    Labels,
+    Problem,
+    Refused,
+    ServiceMetrics,
+    authorised,
+    page_of,
+    pictures_of,
+)
 from sparc_dist.serving.labeler import LabelledImage, Square
-from sparc_dist.serving.metrics import CONTENT_TYPE, ServiceMetrics
-from sparc_dist.serving.page import page_of
-from sparc_dist.serving.requests import Refused, authorised, pictures_of
-from sparc_dist.serving.schema import Classes, Health, Labels, Problem
-from sparc_dist.serving.settings import ServiceSettings
+from sparc_dist.serving.settings import ServiceSettings, listen_on_loopback
 
 Squares = list[Square]
 #: How long a client should wait when the service is full.
 RETRY_SECONDS = 1
 #: How long the first image of a batch waits for others while several requests are at work.
 GATHER_SECONDS = 0.01
-#: A dead replica is noticed, and a new one started, after about so long.
+#: The seconds after which a dead replica is noticed and a new one started.
 HEALTH_SECONDS = 1.0
 RESPONSES: dict[int | str, dict[str, Any]] = {
     code: {"model": Labels if code == 200 else Problem, "description": text}
@@ -74,6 +89,7 @@ web = FastAPI(
     redoc_url=None,
 )
 Authorised = Depends(authorised)
+NAME = "sparc"
 
 
 # Before the class: Ray pickles the application while the class is being decorated.
@@ -194,3 +210,35 @@ def application(settings: ServiceSettings) -> serve.Application:
         max_queued_requests=settings.max_waiting,
         ray_actor_options={"num_cpus": settings.threads_each, "num_gpus": settings.gpus},
     ).bind(settings)
+
+
+@contextmanager
+def served(settings: ServiceSettings, host: str, port: int) -> Iterator[str]:
+    """Provides the URL of a service that answers; it ends with the block.
+
+    Raises UserError if a replica cannot load the labeler.
+    """
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    cpus = max(os.cpu_count() or 1, settings.replicas * settings.threads_each)
+    with cluster(ResourcesConfig(cpus=cpus)):
+        quiet = {"log_level": "ERROR"}
+        serve.start(http_options={"host": host, "port": port}, logging_config=quiet)
+        try:
+            _run(settings)
+            yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        finally:
+            serve.shutdown()
+
+
+def _run(settings: ServiceSettings) -> None:
+    try:
+        serve.run(application(settings), name=NAME)
+    except RuntimeError as error:
+        # Serve has put what a replica raised, with its traceback, into a message.
+        states = serve.status().applications[NAME].deployments.values()
+        found = re.findall(r"UserError: (.+)", "\n".join(state.message for state in states))
+        if found:
+            raise UserError(found[-1]) from None
+        raise UserError(
+            f"The service did not start ({error}); Ray's session folder has its logs."
+        ) from None

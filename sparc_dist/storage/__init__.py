@@ -1,8 +1,7 @@
 """Files on local disks and in object stores behind the same few functions.
 
-Belongs here: URLs, file systems with their retries, files that appear whole or not at all, Parquet,
-untrusted pickles.
-Does not: what a run's files mean (``runs``). Uses: ``errors``.
+Belongs here: URLs, file systems with retries, files that appear whole or not at all, sealed JSON
+and Parquet, untrusted pickles. Does not: what a run's files mean (``runs``). Uses: ``errors``.
 """
 
 from sparc_dist.storage.conditional import (
@@ -24,12 +23,10 @@ from sparc_dist.storage.files import (
     open_file,
     read_bytes,
     read_if_exists,
-    read_json,
-    read_json_if_exists,
     read_lines,
     sha256,
+    temporary_folder,
     write_bytes,
-    write_json,
 )
 from sparc_dist.storage.filesystems import (
     FORWARDED,
@@ -43,17 +40,24 @@ from sparc_dist.storage.filesystems import (
     with_retries,
 )
 from sparc_dist.storage.listing import PAGE, File, files_below, local_version
-from sparc_dist.storage.seals import BLANK_SEAL, Damaged, seal, seal_archive, seal_jpeg, seal_of
-from sparc_dist.storage.tables import (
+from sparc_dist.storage.sealed import (
+    BLANK_SEAL,
+    Damaged,
     decoded,
+    read_json,
+    read_json_if_exists,
     read_row_group,
     read_table,
     row_group_sizes,
     row_groups,
+    seal,
+    seal_archive,
+    seal_jpeg,
+    seal_of,
     sealed_writer,
+    write_json,
     write_table,
 )
-from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import (
     absolute,
     byte_range,

@@ -13,8 +13,9 @@ import io
 import mimetypes
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,6 @@ from sparc_dist.errors import UserError
 from sparc_dist.storage.filesystems import Refused, StorageError, resolve, with_retries
 from sparc_dist.storage.listing import File, entity_tag, local_version
 from sparc_dist.storage.reading import open_regular, read_range, read_whole, too_large
-from sparc_dist.storage.seals import from_json, to_json
-from sparc_dist.storage.temporary import temporary_folder
 from sparc_dist.storage.urls import is_remote, is_web, join, parent, split_byte_range
 
 READ_AHEAD = 2**20
@@ -34,6 +33,8 @@ READ_AHEAD = 2**20
 PROBES = 10
 #: The most lines and bytes of a text file that people write, such as one of class names.
 LINES, LARGEST_TEXT = 100_000, 2**24
+#: A disk is full, a quota is, or a file is larger than a limit allows.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_folder(url: str) -> bool:
@@ -193,18 +194,14 @@ def write_bytes(url: str, content: bytes) -> None:
 
     def put(fs: Any, path: str) -> None:
         if not isinstance(fs, LocalFileSystem):
-            fs.pipe_file(path, content, **_content_type(fs, path))
+            # Without its type on S3, a browser saves a page.
+            kind = mimetypes.guess_type(path)[0] if "s3" in fs.protocol else None
+            fs.pipe_file(path, content, **({"ContentType": kind} if kind else {}))
             return
         with _replacement(url, path) as temporary:
             temporary.write_bytes(content)
 
     with_retries(url, "writing", put)
-
-
-def _content_type(fs: Any, path: str) -> dict[str, str]:
-    """Returns the content type of a file on S3; without it, a browser saves pages."""
-    found = mimetypes.guess_type(path)[0] if "s3" in fs.protocol else None
-    return {"ContentType": found} if found else {}
 
 
 @contextmanager
@@ -292,20 +289,24 @@ def sha256(url: str) -> str | None:
         return None
 
 
-def read_json(url: str) -> dict[str, Any]:
-    """Returns the value in a JSON file of a run; raises Damaged if it is not as it was written."""
-    return from_json(url, read_bytes(url))
-
-
-def read_json_if_exists(url: str) -> dict[str, Any] | None:
-    """Returns the value in a JSON file of a run, or None if it is missing or damaged."""
-    content = read_if_exists(url)
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Provides a folder that ends with the block; raises UserError if its disk is full."""
     try:
-        return None if content is None else from_json(url, content)
-    except ValueError:
-        return None
+        place = tempfile.gettempdir()
+    except FileNotFoundError:  # Python tried all usual folders: none has space for a byte
+        raise _full(os.environ.get("TMPDIR", "/tmp")) from None
+    try:
+        with tempfile.TemporaryDirectory(prefix="sparc-", dir=place) as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise _full(place) from None
 
 
-def write_json(url: str, value: Mapping[str, Any]) -> None:
-    """Writes a value as readable, sealed JSON; floats keep every bit."""
-    write_bytes(url, to_json(value))
+def _full(place: str) -> UserError:
+    return UserError(
+        f"There is no space left for temporary files in {place}; free some, or set TMPDIR to a "
+        "folder with more, and run the same command again to resume."
+    )

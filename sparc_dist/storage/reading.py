@@ -1,13 +1,18 @@
-"""Reading a file up to a limit of bytes, from whatever file system it is in.
+"""Reading files that others made: up to a limit of bytes, and pickles without running their code.
 
 A store or a web server may send more than it declared, an archive may inflate to any size, and a
-local file may be a device: nothing here reads more than it was asked to.
+local file may be a device: nothing here reads more than it was asked to. A pickle is a program that
+can call any function by name: here a name resolves to a stand-in that the reader provides, and to
+nothing else.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pickle
+import pickletools
+from collections.abc import Mapping
 from typing import Any
 
 from fsspec.asyn import sync
@@ -101,3 +106,22 @@ async def _read_object(fs: Any, path: str, most: int) -> bytes:
         return await answer["Body"].read()  # type: ignore[no-any-return]
     finally:
         answer["Body"].close()
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Reads a pickle. stand_ins: by module and name, what a pickle may call."""
+
+    def __init__(self, content: bytes, stand_ins: Mapping[tuple[str, str], Any]) -> None:
+        for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+            # An index beyond the number of opcodes would make the memo fill all memory.
+            is_put = opcode.name in ("PUT", "BINPUT", "LONG_BINPUT")
+            if is_put and not 0 <= (argument or 0) <= number:
+                raise pickle.UnpicklingError(f"it remembers a value as number {argument}")
+        super().__init__(io.BytesIO(content))
+        self._stand_ins = stand_ins
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Returns a stand-in; raises UnpicklingError for any other name."""
+        if (module, name) not in self._stand_ins:
+            raise pickle.UnpicklingError(f"it refers to {f'{module}.{name}'!r}")
+        return self._stand_ins[module, name]

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from sparc_dist.backbones import Cost, cost_of
 from sparc_dist.backbones.cost import _known_costs, cost_key
 from sparc_dist.backbones.counting import HUB_TEXT_TOWERS, count_cost
-from sparc_dist.backbones.patches import embed_with_patches
+from sparc_dist.backbones.towers import embed_with_patches
 from sparc_dist.config import OPENAI, TINY, BackboneConfig
 from sparc_dist.errors import UserError
 

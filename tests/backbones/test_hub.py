@@ -15,7 +15,6 @@ import pytest
 from huggingface_hub import constants
 
 from sparc_dist.backbones import hub
-from sparc_dist.backbones.checkpoints import _normalisation
 from sparc_dist.backbones.hub import create_tokenizer
 from sparc_dist.backbones.weights import (
     check_checkpoint,
@@ -208,10 +207,3 @@ def test_an_unavailable_tokenizer_is_an_error() -> None:
         reason = "needs the package transformers; install it on every node"
     with pytest.raises(UserError, match=f"{about} {reason}"):
         create_tokenizer(SIGLIP)
-
-
-def test_siglip_from_a_file_is_normalised_as_siglip() -> None:
-    file = SIGLIP.model_copy(update={"weights": "/w/siglip.safetensors"})
-    assert _normalisation(file) == {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    clip = OPENAIS.model_copy(update={"weights": "/w/RN50.pt"})
-    assert _normalisation(clip)["mean"] == open_clip.OPENAI_DATASET_MEAN

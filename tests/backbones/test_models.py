@@ -254,13 +254,6 @@ def test_a_resnets_size_must_fit_its_stride(openai_form: Path) -> None:
         resnet(openai_form, 450)
 
 
-def test_a_vit_at_a_forced_size(checkpoint: Path) -> None:
-    config = BackboneConfig(name="s", model=SMALL, weights=str(checkpoint), image_size=96)
-    backbone = Backbone(config)
-    assert backbone.image_size == 96
-    assert backbone.encode_images(noise(2, 96), 2).shape[0] == 2
-
-
 def test_openais_archive_with_a_model_without_quickgelu_is_an_error(openai_form: Path) -> None:
     config = BackboneConfig(name="r", model="RN50", weights=str(openai_form))
     with pytest.raises(UserError, match="write model: RN50-quickgelu"):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sparc_dist.core import Fusion, Method, Scores, mentions_of
 from sparc_dist.core.debias import debias_images
-from sparc_dist.research.reference import reference_sparc
+from sparc_dist.research.paper import reference_sparc
 from tests.support.cases import cut, made_up
 from tests.support.fitting import fit_sparc
 

@@ -4,9 +4,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from sparc_dist.demo.captions import plural
 from sparc_dist.demo.objects import CLASSES, draw_object
-from sparc_dist.demo.scenes import SPLITS, Scene, draw_scene
+from sparc_dist.demo.scenes import SPLITS, Scene, draw_scene, plural
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sparc_dist.backbones.tiny.model import MODEL_NAME, load_tiny_model, new_model
+from sparc_dist.backbones.tiny import MODEL_NAME, load_tiny_model, new_model
 from sparc_dist.demo import train
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 

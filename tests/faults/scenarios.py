@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from threadpoolctl import threadpool_limits
 
-from sparc_dist.backbones.tiny import model as tiny
+from sparc_dist.backbones import tiny
 from sparc_dist.demo.scenes import SPLITS, draw_scene
 from sparc_dist.storage import filesystems
 from tests.support.command import sparc_dist

@@ -19,8 +19,8 @@ from PIL import Image
 from sparc_dist.config import MAX_IMAGE_BYTES
 from sparc_dist.images import apart, decoding
 from sparc_dist.images.decoding import BadImage, decode, kind_of, thumbnail
-from sparc_dist.images.headers import scans as scans_of
-from sparc_dist.images.headers import webp_size
+from sparc_dist.images.formats import scans as scans_of
+from sparc_dist.images.formats import webp_size
 from sparc_dist.images.reading import decode_shard, read_image
 from tests.support.bomb import BOMBS, blank, crumbs, hostile_files, scans
 from tests.support.pictures import encoded, picture, whole

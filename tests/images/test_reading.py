@@ -67,8 +67,8 @@ def test_what_stays_absent_is_written_down(
     found = decode_shard(shard, [16])
     assert made == [reading.PAUSE]
     assert [error["image_id"] for error in found.errors] == [shard[i]["image_id"] for i in (3, 8)]
-    kept = [i for i in range(11) if i != 7]  # of those of the first time
-    np.testing.assert_array_equal(found.squares[16], few.squares[16][kept])
+    places = [i for i in range(11) if i != 7]  # of those of the first time
+    np.testing.assert_array_equal(found.squares[16], few.squares[16][places])
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,6 @@ def test_counts_of_shards_add_up() -> None:
     assert (whole.single(1), whole.pair(0, 1), whole.pair(2, 1)) == (3, 2, 2)
 
 
-def test_all_pairs() -> None:
-    assert [p.text for p in all_pairs(["a", "b", "c"])] == ["a and b", "a and c", "b and c"]
-    assert all_pairs(["alone"]) == []
-
-
 @pytest.mark.skipif(not (DATA / "labels").exists(), reason="the shared data is not here")
 @pytest.mark.parametrize(("direction", "pairs"), [("forward", 433), ("either", 673)])
 def test_coco_train_labels(direction: Direction, pairs: int) -> None:

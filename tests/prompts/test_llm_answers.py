@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 from sparc_dist.prompts import CompoundPrompt
-from sparc_dist.prompts.llm import Answer, descriptive_sentences, plausible_pairs
+from sparc_dist.prompts.llm import Answer, Replies, descriptive_sentences, plausible_pairs
 from sparc_dist.prompts.llm.questions import SETS_PER_QUESTION
 from tests.support.llm_server import (
     GOOD,
@@ -29,23 +31,19 @@ CLASSES = ["cat", "dog", "sofa", "car", "hot dog", "person"]
 SETS = [(0, 2), (1, 3)]
 
 
-class MemoryReplies:
-    """Replies stored in memory."""
-
-    def __init__(self) -> None:
-        self._replies: dict[str, str] = {}
-
-    def get(self, question: str) -> str | None:
-        """Returns the stored reply, if any."""
-        return self._replies.get(question)
-
-    def put(self, question: str, reply: str) -> None:
-        """Stores a readable reply."""
-        self._replies[question] = reply
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets temporary folders end with the test's own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def captions(model: Model, replies: MemoryReplies | None = None) -> Answer[CompoundPrompt]:
-    return descriptive_sentences(CLASSES, SETS, model.endpoint(), replies or MemoryReplies())
+def no_replies() -> Replies:
+    """A folder without a stored reply."""
+    return Replies(tempfile.mkdtemp())
+
+
+def captions(model: Model, replies: Replies | None = None) -> Answer[CompoundPrompt]:
+    return descriptive_sentences(CLASSES, SETS, model.endpoint(), replies or no_replies())
 
 
 def texts(answer: Answer[CompoundPrompt]) -> list[str]:
@@ -70,7 +68,7 @@ def test_sentences_come_with_the_classes_they_mention(model: Model) -> None:
 def test_background_classes_in_a_sentence_count_too(model: Model) -> None:
     model.behaviours = [says("A cat sits below a tree.\nA boat below a tree.\nA cat on a sofa.")]
     endpoint, background = model.endpoint(), ["tree", "boat"]
-    answer = descriptive_sentences(CLASSES, SETS, endpoint, MemoryReplies(), background)
+    answer = descriptive_sentences(CLASSES, SETS, endpoint, no_replies(), background)
     tree = len(CLASSES)
     assert [prompt.class_ids for prompt in answer.found] == [(0, tree), (0, 2)]
     assert "tree" not in model.questions[0]
@@ -81,7 +79,7 @@ def test_sets_are_asked_in_batches_once_each(model: Model) -> None:
     pairs = list(combinations(range(10), 2))
     model.behaviours = [writes_captions]
     sets = [*pairs, *pairs, (3,), (4, 4)]
-    answer = descriptive_sentences(classes, sets, model.endpoint(), MemoryReplies())
+    answer = descriptive_sentences(classes, sets, model.endpoint(), no_replies())
     assert [prompt.class_ids for prompt in answer.found] == pairs
     assert answer.problem is None
     sizes = [len(re.findall(r"^\d+\. ", text, re.MULTILINE)) for text in model.questions]
@@ -89,9 +87,9 @@ def test_sets_are_asked_in_batches_once_each(model: Model) -> None:
 
 
 def test_without_sets_or_pairs_nothing_is_asked(model: Model) -> None:
-    assert descriptive_sentences(CLASSES, [], model.endpoint(), MemoryReplies()) == Answer([])
-    assert plausible_pairs(["cat"], model.endpoint(), MemoryReplies()) == Answer([])
-    assert plausible_pairs([], model.endpoint(), MemoryReplies()) == Answer([])
+    assert descriptive_sentences(CLASSES, [], model.endpoint(), no_replies()) == Answer([])
+    assert plausible_pairs(["cat"], model.endpoint(), no_replies()) == Answer([])
+    assert plausible_pairs([], model.endpoint(), no_replies()) == Answer([])
     assert not model.requests
 
 
@@ -157,7 +155,7 @@ def test_duplicates_of_any_case_and_spacing_are_dropped_across_batches(model: Mo
     model.behaviours = [says(again), says(f"{again}\nA dog looks out of a car.")]
     sets = [(0, 1, 2, 3, 4, 5)[start:stop] for start in range(6) for stop in range(7)]
     sets += [(i, j) for i, j in combinations(range(5, -1, -1), 2)]
-    answer = descriptive_sentences(CLASSES, sets, model.endpoint(), MemoryReplies())
+    answer = descriptive_sentences(CLASSES, sets, model.endpoint(), no_replies())
     assert len(model.requests) == 2
     assert texts(answer) == ["A cat sleeps on a sofa.", "A dog looks out of a car."]
 
@@ -174,7 +172,7 @@ def test_reasoning_is_not_read_as_captions(model: Model, end: str) -> None:
 def test_a_pair_is_kept_when_either_class_names_the_other(model: Model) -> None:
     company = {"cat": "sofa\ndog", "dog": "1. Cat\n2. People", "hot dog": "None.", "car": "person"}
     model.behaviours = [knows_company(company)]
-    answer = plausible_pairs(CLASSES, model.endpoint(), MemoryReplies())
+    answer = plausible_pairs(CLASSES, model.endpoint(), no_replies())
     assert answer == Answer([(0, 1), (0, 2), (1, 5), (3, 5)])
     assert len(model.requests) == len(CLASSES)
     assert model.questions[0].endswith("\n\ndog\nsofa\ncar\nhot dog\nperson")
@@ -197,20 +195,20 @@ def test_only_names_of_the_list_count(
     model: Model, reply: str, expected: list[tuple[int, int]]
 ) -> None:
     model.behaviours = [knows_company({"cat": reply})]
-    assert plausible_pairs(CLASSES, model.endpoint(), MemoryReplies()) == Answer(expected)
+    assert plausible_pairs(CLASSES, model.endpoint(), no_replies()) == Answer(expected)
 
 
 def test_names_with_commas_and_line_breaks_can_be_named(model: Model) -> None:
     classes = ["sea", "tench, Tinca tinca", "fishing\nrod"]
     model.behaviours = [knows_company({"sea": "tench, Tinca tinca\nfishing rod"})]
-    assert plausible_pairs(classes, model.endpoint(), MemoryReplies()).found == [(0, 1), (0, 2)]
+    assert plausible_pairs(classes, model.endpoint(), no_replies()).found == [(0, 1), (0, 2)]
     assert model.questions[0].endswith("\n\ntench, Tinca tinca\nfishing rod")
 
 
 def test_an_unreadable_reply_about_one_class_does_not_affect_others(model: Model) -> None:
     unreadable = "Sorry, I cannot tell what goes with a dog or a sofa."
     model.behaviours = [knows_company({"cat": unreadable, "dog": "car", "sofa": "zebra"})]
-    replies = MemoryReplies()
+    replies = no_replies()
     answer = plausible_pairs(CLASSES, model.endpoint(), replies)
     assert answer.found == [(1, 3)]
     assert answer.problem == (
@@ -224,7 +222,7 @@ def test_an_unreadable_reply_about_one_class_does_not_affect_others(model: Model
 
 
 def test_a_second_call_asks_nothing(model: Model) -> None:
-    replies = MemoryReplies()
+    replies = no_replies()
     model.behaviours = [says(GOOD)]
     first = captions(model, replies)
     assert captions(model, replies) == first
@@ -237,7 +235,7 @@ def test_a_second_call_asks_nothing(model: Model) -> None:
 
 
 def test_an_unreadable_reply_is_asked_for_again(model: Model) -> None:
-    replies = MemoryReplies()
+    replies = no_replies()
     model.behaviours = [says("Sorry."), says(GOOD)]
     assert captions(model, replies).problem
     assert replies.get(model.questions[0]) is None
@@ -248,7 +246,7 @@ def test_an_unreadable_reply_is_asked_for_again(model: Model) -> None:
 
 def test_an_endpoint_that_fails_is_not_asked_again(model: Model) -> None:
     model.behaviours = [says("dog"), says("sofa"), fails(401)]
-    replies = MemoryReplies()
+    replies = no_replies()
     answer = plausible_pairs(CLASSES, model.endpoint(), replies)
     assert answer.found == [(0, 1), (1, 2)]
     assert answer.problem
@@ -263,7 +261,7 @@ def test_an_endpoint_that_fails_is_not_asked_again(model: Model) -> None:
 
 def test_stored_replies_are_used_after_a_question_that_fails(model: Model) -> None:
     model.behaviours = [says("Sorry."), knows_company({"dog": "car"})]
-    replies = MemoryReplies()
+    replies = no_replies()
     first = plausible_pairs(CLASSES, model.endpoint(), replies)
     model.behaviours = [fails(401)]
     again = plausible_pairs(CLASSES, model.endpoint(), replies)
@@ -290,9 +288,9 @@ def test_every_fault_is_a_warning_and_no_exception(
 ) -> None:
     model.behaviours = [fault]
     endpoint = model.endpoint(timeout)
-    sentences = descriptive_sentences(CLASSES, SETS, endpoint, MemoryReplies())
+    sentences = descriptive_sentences(CLASSES, SETS, endpoint, no_replies())
     assert len(model.requests) == requests
-    pairs = plausible_pairs(CLASSES, endpoint, MemoryReplies())
+    pairs = plausible_pairs(CLASSES, endpoint, no_replies())
     assert len(model.requests) == 2 * requests
     assert not sentences.found
     assert not pairs.found

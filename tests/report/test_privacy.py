@@ -13,7 +13,7 @@ from PIL import Image, ImageCms
 from PIL.PngImagePlugin import PngInfo
 
 from sparc_dist.cli import main
-from sparc_dist.images.metadata import without_metadata
+from sparc_dist.images.formats import without_metadata
 from sparc_dist.report.export import FORMATS
 from sparc_dist.runs.finished_unit import open_unit
 from tests.support.pictures import encoded, picture, segment, whole, with_segment

@@ -100,7 +100,7 @@ def test_serve_run_finds_the_application(monkeypatch: pytest.MonkeyPatch) -> Non
     assert deployment.ray_actor_options["num_cpus"] == 2
     (settings,) = deployment.init_args
     assert settings == ServiceSettings(
-        "s3://bucket/labeler.safetensors", replicas=3, gpus=0.5, threads=2
+        labeler="s3://bucket/labeler.safetensors", replicas=3, gpus=0.5, threads=2
     )
 
 
@@ -108,9 +108,9 @@ def test_settings_of_the_environment_are_checked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("SPARC_LABELER", raising=False)
     with pytest.raises(UserError, match="SPARC_LABELER is not set"):
         ServiceSettings.from_environment()
-    for text, reason in (("many", "set it to a number"), ("-1", "must not be negative")):
+    for text in ("many", "-1"):
         monkeypatch.setenv("SPARC_MAX_BYTES", text)
-        with pytest.raises(UserError, match=f"SPARC_MAX_BYTES is .*{reason}"):
+        with pytest.raises(UserError, match=f"SPARC_MAX_BYTES is .{text}.; set it to a number, 0"):
             ServiceSettings.from_environment(labeler="x")
     monkeypatch.setenv("SPARC_MAX_BYTES", "5")
     assert ServiceSettings.from_environment(labeler="x", replicas=None).max_bytes == 5

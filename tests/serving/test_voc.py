@@ -40,9 +40,9 @@ def test_apply_the_function_and_the_service_give_the_same_scores(
             found += running.label(*contents).json["images"]
     # Batches of another size may sum in another order.
     scores = np.array([[*image.scores.values()] for image in expected])
-    served = np.array([[told["scores"][name] for name in labeler.classes] for told in found])
+    served = np.array([[answer["scores"][name] for name in labeler.classes] for answer in found])
     np.testing.assert_allclose(served, scores, atol=1e-4)
     np.testing.assert_allclose(applied.scores, scores, atol=1e-4)
-    for image, told, present in zip(expected, found, applied.present, strict=True):
-        assert told["labels"] == image.labels
+    for image, answer, present in zip(expected, found, applied.present, strict=True):
+        assert answer["labels"] == image.labels
         assert {*image.labels} == {labeler.classes[i] for i in np.flatnonzero(present)}

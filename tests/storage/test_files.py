@@ -85,25 +85,6 @@ def test_json_keeps_every_bit_and_refuses_nan(tmp_path: Path) -> None:
     assert storage.read_json(url) == values
 
 
-def test_files_below_come_in_the_order_of_their_names(tmp_path: Path) -> None:
-    for name in ("b/2.jpg", "b/10.jpg", "a.jpg", "c/d/e.jpg"):
-        storage.write_bytes(str(tmp_path / name), b"x")
-    found = [os.path.relpath(file.url, tmp_path) for file in storage.files_below(str(tmp_path))]
-    assert found == ["a.jpg", "b/10.jpg", "b/2.jpg", "c/d/e.jpg"]
-
-
-def test_links_to_folders_are_followed_and_loops_are_not(tmp_path: Path) -> None:
-    storage.write_bytes(str(tmp_path / "elsewhere" / "a.jpg"), b"x")
-    storage.write_bytes(str(tmp_path / "photos" / "b.jpg"), b"x")
-    (tmp_path / "photos" / "linked").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "photos" / "loop").symlink_to(tmp_path)
-    found = [file.url for file in storage.files_below(str(tmp_path / "photos"))]
-    assert [os.path.relpath(path, tmp_path / "photos") for path in found] == [
-        "b.jpg",
-        "linked/a.jpg",
-    ]
-
-
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     url = str(tmp_path / "t.parquet")
     write_list(url, [pa.table({"x": [1, 2, 3]})])

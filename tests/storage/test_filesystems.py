@@ -273,15 +273,15 @@ def test_s3_is_told_what_a_file_is_so_that_browsers_show_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fs, _ = storage.resolve("s3://runs/report/index.html")
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     put = fs.pipe_file
 
     def recorded(path: str, content: bytes, **options: Any) -> None:
-        told[path] = options
+        given[path] = options
         put(path, content, **options)
 
     monkeypatch.setattr(fs, "pipe_file", recorded)
     for name in ("index.html", "style.css", "part"):
         storage.write_bytes(f"s3://runs/report/{name}", b"text")
         assert storage.read_bytes(f"s3://runs/report/{name}") == b"text"
-    assert list(told.values()) == [{"ContentType": "text/html"}, {"ContentType": "text/css"}, {}]
+    assert list(given.values()) == [{"ContentType": "text/html"}, {"ContentType": "text/css"}, {}]

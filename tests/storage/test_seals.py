@@ -18,8 +18,7 @@ from PIL import Image
 from safetensors.numpy import load, save
 
 from sparc_dist import storage
-from sparc_dist.storage.seals import KEY, from_json, to_json
-from sparc_dist.storage.tables import _footer
+from sparc_dist.storage.sealed import KEY, _footer, from_json, to_json
 
 TABLE = pa.table({"image_id": ["a.jpg", "b.jpg"], "score": [[0.5, 1.0], [2.0, 3.0]]})
 TEXTS = st.text(st.characters(codec="utf-8"))

@@ -1,8 +1,7 @@
 """Prompts from a language model; if it fails, the run continues without them."""
 
 from sparc_dist.prompts.llm.endpoint import endpoint_of
-from sparc_dist.prompts.llm.questions import Answer, descriptive_sentences, plausible_pairs
-from sparc_dist.prompts.llm.replies import Replies
+from sparc_dist.prompts.llm.questions import Answer, Replies, descriptive_sentences, plausible_pairs
 
 __all__ = [
     "Answer",

@@ -1,4 +1,4 @@
-"""The questions to a language model, and how its replies are read.
+"""The questions to a language model, and how its replies are read and stored.
 
 If the endpoint fails, stalls or answers nonsense, the caller gets what could be read and one
 sentence about the problem, and continues with formulaic prompts.
@@ -6,6 +6,7 @@ sentence about the problem, and continues with formulaic prompts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from sparc_dist import storage
 from sparc_dist.config import words_of
 from sparc_dist.prompts.compound import CompoundPrompt
 from sparc_dist.prompts.llm.endpoint import Endpoint, EndpointError, LLMError
-from sparc_dist.prompts.llm.replies import Replies
 from sparc_dist.prompts.matching import ClassMatcher
 
 Found = TypeVar("Found")
@@ -28,6 +29,32 @@ _NUMBERING = re.compile(r"^[\s\-*•–—·#]*(?:\(?\d{1,4}[.):\]*]+\s+)?")
 _WRAPPING = " \t\"'“”‘’„«»`*_,[]"
 _MARKUP = re.compile(r"[<>{}|\\]")
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """An LLM's replies, stored in the run, so that a resumed run asks nothing again.
+
+    folder: where the replies are stored. endpoint: the URL and model of the LLM.
+    """
+
+    folder: str
+    endpoint: str = ""
+
+    def get(self, question: str) -> str | None:
+        """Returns the reply to a question asked before, if any."""
+        stored = storage.read_json_if_exists(self._url(question))
+        reply = stored.get("reply") if isinstance(stored, dict) else None
+        return reply if isinstance(reply, str) else None
+
+    def put(self, question: str, reply: str) -> None:
+        """Stores a reply."""
+        storage.write_json(self._url(question), {"question": question, "reply": reply})
+
+    def _url(self, question: str) -> str:
+        # The hash includes the endpoint, because each model has its own reply.
+        name = hashlib.sha256(f"{self.endpoint}\n{question}".encode()).hexdigest()[:24]
+        return storage.join(self.folder, f"{name}.json")
 
 
 @dataclass(frozen=True)
@@ -171,7 +198,8 @@ def _read_company(matcher: ClassMatcher, index: int, reply: str) -> list[tuple[i
     named: set[int] = set()
     lines = _lines(reply)
     for line in lines:
-        named.update(_name(matcher, line) or _names(matcher, line.split(",")))
+        parts = line.split(",")
+        named.update(_name(matcher, line) or (i for part in parts for i in _name(matcher, part)))
     if not named and not any(words_of(line) == ["none"] for line in lines):
         raise LLMError("The language model's reply names none of the classes.")
     return [(min(index, other), max(index, other)) for other in named if other != index]
@@ -180,10 +208,6 @@ def _read_company(matcher: ClassMatcher, index: int, reply: str) -> list[tuple[i
 def _name(matcher: ClassMatcher, text: str) -> tuple[int, ...]:
     """Returns the class that the whole text names, so that "police car" does not name "car"."""
     return matcher.classes_in("".join(words_of(text)))
-
-
-def _names(matcher: ClassMatcher, texts: Sequence[str]) -> list[int]:
-    return [index for text in texts for index in _name(matcher, text)]
 
 
 def _is_caption(line: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from sparc_dist.images.decoding import BadImage, is_upright, kind_of, thumbnail
-from sparc_dist.images.metadata import without_metadata
+from sparc_dist.images.formats import without_metadata
 from sparc_dist.images.reading import read_image
 from sparc_dist.report.view.response import Response, not_found
 

@@ -1,4 +1,4 @@
-"""The catalogue: which options and what of a run each experiment needs."""
+"""A session: which options and what of a run each experiment needs."""
 
 from __future__ import annotations
 

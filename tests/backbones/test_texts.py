@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sparc_dist.backbones.models import Backbone
-from sparc_dist.backbones.text_cache import VARIABLE, Float32, TextCache, user_file
+from sparc_dist.backbones.texts import VARIABLE, Float32, TextCache, user_file
 from sparc_dist.config import BackboneConfig
 from sparc_dist.prompts import PromptBank
 from sparc_dist.prompts.compound import all_pairs
@@ -89,11 +89,11 @@ def test_an_embedding_does_not_depend_on_what_was_kept(
             np.testing.assert_array_equal(getattr(again, name), expected)
 
 
-def test_ensembles_are_kept_apart(tiny: Backbone, tmp_path: Path) -> None:
+def test_texts_in_other_templates_are_other_texts(tiny: Backbone, tmp_path: Path) -> None:
     store = str(tmp_path / "texts.parquet")
     simple, openai = (
-        tiny.embed(PromptBank(("cat",), (), (), ensemble), store)
-        for ensemble in ("simple", "openai")
+        tiny.embed(PromptBank(("cat",), (), (), templates), store)
+        for templates in ("simple", "openai")
     )
     assert np.abs(simple.singleton - openai.singleton).max() > 1e-3
     np.testing.assert_array_equal(simple.auxiliary, openai.auxiliary)

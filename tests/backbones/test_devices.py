@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from sparc_dist.backbones.devices import Transfer
 from sparc_dist.backbones.models import Backbone, Scorer
-from sparc_dist.backbones.transfer import Transfer
 from sparc_dist.config import BackboneConfig
 from sparc_dist.prompts import PromptBank, TextEmbeddings, all_pairs
 

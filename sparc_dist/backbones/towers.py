@@ -1,22 +1,32 @@
-"""Patches: embeddings of the parts of an image, and how similar prompts are to them.
+"""Towers: the patches of the image tower, and the text tower without padding.
 
 The embedding of an image averages small objects away. Its patches have embeddings in the space of
 the texts, too, if the last attention is taken out of the tower: in a ResNet, the attention pool
 then only projects each position; in a ViT, each token of the last block attends to itself.
+
+A short text needs a fraction of the text tower's context. Texts are embedded in batches of one
+length and one size, so the embedding of a text does not depend on the others: it has the same bits
+whether they are new or were embedded earlier.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import open_clip
 import torch
 from open_clip.modified_resnet import ModifiedResNet
 from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
 from torch.nn.functional import linear, normalize
 
+from sparc_dist.backbones.check import no_patches
 from sparc_dist.backbones.cost import PRODUCTS
-from sparc_dist.backbones.names import no_patches
 from sparc_dist.config import BackboneConfig
+
+#: Texts per batch; the last batch of a length is filled up.
+BATCH = 32
 
 
 def check_patches(config: BackboneConfig, visual: Any) -> None:
@@ -44,15 +54,11 @@ def embed_with_patches(model: Any, images: torch.Tensor) -> tuple[torch.Tensor, 
         embeddings: torch.Tensor = model.encode_image(images)
     finally:
         hook.remove()
-    patches = _of_grid(last, *inputs) if resnet else _of_tokens(visual, *inputs)
+    if resnet:  # the last grid is (n, width, side, side)
+        patches = last.c_proj(last.v_proj(inputs[0].flatten(2).transpose(1, 2)))
+    else:
+        patches = _of_tokens(visual, inputs[0])
     return embeddings, normalize(patches.float(), dim=-1)
-
-
-def _of_grid(pool: Any, grid: torch.Tensor) -> torch.Tensor:
-    """Returns patches (n, p, d) of a ResNet's last grid (n, width, side, side)."""
-    cells = grid.flatten(2).transpose(1, 2)
-    patches: torch.Tensor = pool.c_proj(pool.v_proj(cells))
-    return patches
 
 
 def _of_tokens(visual: Any, tokens: torch.Tensor) -> torch.Tensor:
@@ -88,3 +94,50 @@ def _pooled(patches: torch.Tensor, texts: torch.Tensor, scale: float) -> torch.T
     similarities = (texts @ patches.flatten(0, 1).T).view(-1, *patches.shape[:2])
     weights = torch.softmax(scale * similarities, dim=-1)
     return weights.mul_(similarities).sum(dim=-1)
+
+
+@torch.inference_mode()
+def encode_tokens(model: Any, tokens: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Returns embeddings (n, d) of length 1, on the device. tokens: (n, context), n ≥ 1."""
+    lengths = torch.full((len(tokens),), tokens.shape[1])
+    if ignores_padding(model):
+        lengths = tokens.argmax(dim=1) + 1  # the token that ends a text has the highest number
+    rows: list[torch.Tensor] = []
+    order: list[torch.Tensor] = []
+    for length in torch.unique(lengths).tolist():
+        (places,) = torch.where(lengths == length)
+        with shortened(model, length):
+            for batch in torch.split(places, BATCH):
+                filled = torch.cat([batch, batch[:1].expand(BATCH - len(batch))])
+                encoded = model.encode_text(tokens[filled, :length].to(device), normalize=True)
+                rows.append(encoded[: len(batch)].float())
+        order.append(places)
+    return torch.cat(rows)[torch.cat(order).argsort().to(device)]
+
+
+def ignores_padding(model: Any) -> bool:
+    """Whether what follows the end of a text has no influence on its embedding.
+
+    So it is in CLIP's own text tower, where a token sees only those before it and the last one
+    stands for the text. Others (SigLIP, towers from the hub) see all tokens.
+    """
+    return (
+        isinstance(model, open_clip.CLIP)
+        and model.text_pool_type == "argmax"
+        and model.attn_mask is not None
+    )
+
+
+@contextmanager
+def shortened(model: Any, length: int) -> Iterator[None]:
+    """Shortens the context of a tower that ignores padding to ``length`` tokens, in the block."""
+    if not ignores_padding(model):
+        yield
+        return
+    positions, mask = model.positional_embedding, model.attn_mask
+    try:
+        model.positional_embedding = torch.nn.Parameter(positions[:length], requires_grad=False)
+        model.attn_mask = mask[:length, :length]
+        yield
+    finally:
+        model.positional_embedding, model.attn_mask = positions, mask

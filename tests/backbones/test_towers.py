@@ -1,4 +1,4 @@
-"""Local features agree with a forward pass written patch by patch, and cost no second one."""
+"""Patches against a loop over them, and the text tower against the one that open_clip runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from sparc_dist.backbones import known_cost
-from sparc_dist.backbones import patches as patches_module
+from sparc_dist.backbones import known_cost, towers
+from sparc_dist.backbones.check import check_model
 from sparc_dist.backbones.counting import _PeakMemory
 from sparc_dist.backbones.models import Backbone, Scorer
-from sparc_dist.backbones.names import check_model
-from sparc_dist.backbones.patches import check_patches, embed_with_patches, local_similarities
+from sparc_dist.backbones.towers import (
+    BATCH,
+    check_patches,
+    embed_with_patches,
+    encode_tokens,
+    ignores_padding,
+    local_similarities,
+)
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank, all_pairs
@@ -37,6 +43,7 @@ MODELS = [
 ]
 #: Not open_clip's own ViT or ResNet, or one with an attentional pooler.
 WITHOUT = ["ViT-B-16-SigLIP", "convnext_base", "EVA02-B-16", "MobileCLIP-S1", "coca_ViT-B-32"]
+TEXTS = ["cat", "a photo of a traffic light", "cat and dog", *(f"number {i}" for i in range(40))]
 
 
 def config(features: str, model: str = "sparc-tiny", **fields: Any) -> BackboneConfig:
@@ -157,7 +164,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_products_are_made(
     patches, texts = directions(5, 9, 16), directions(7, 16)
     similarities = torch.einsum("npd,jd->njp", patches, texts)
     expected = (torch.softmax(50 * similarities, dim=-1) * similarities).sum(-1)
-    monkeypatch.setattr(patches_module, "PRODUCTS", products)
+    monkeypatch.setattr(towers, "PRODUCTS", products)
     np.testing.assert_allclose(local_similarities(patches, texts, 50), expected, atol=1e-6)
     assert local_similarities(patches, texts[:0], 50).shape == (5, 0)
 
@@ -232,3 +239,47 @@ def test_every_model_of_open_clip_is_accepted_or_refused_as_its_config_says() ->
     assert not {name for name in models if name.startswith("RN")} & refused
     assert {"ViT-B-32-quickgelu", "ViT-L-14-336", "ViT-H-14-CLIPA"}.isdisjoint(refused)
     assert {*WITHOUT} <= refused
+
+
+def model_of(name: str) -> Any:
+    torch.manual_seed(0)
+    small = {"layers": 1, "width": 64, "heads": 2}
+    model = open_clip.create_model(
+        name, load_weights=False, vision_cfg={"layers": 1, "width": 64}, text_cfg=small
+    )
+    return model.eval()
+
+
+def assert_as_open_clip(model: Any, tokens: torch.Tensor) -> None:
+    with torch.inference_mode():
+        expected = model.encode_text(tokens, normalize=True)
+    found = encode_tokens(model, tokens, torch.device("cpu"))
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
+
+
+def test_embeddings_are_those_of_the_whole_context() -> None:
+    model = model_of("ViT-B-32-quickgelu")
+    assert_as_open_clip(model, open_clip.get_tokenizer("ViT-B-32-quickgelu")(TEXTS))
+
+
+def test_a_tower_that_sees_padding_is_not_shortened() -> None:
+    model = model_of("ViT-B-16-SigLIP")
+    assert not ignores_padding(model)
+    assert_as_open_clip(model, torch.randint(1, 1000, (3, model.context_length)))
+
+
+def test_a_text_has_the_same_bits_in_any_company() -> None:
+    model = model_of("ViT-B-32-quickgelu")
+    tokens = open_clip.get_tokenizer("ViT-B-32-quickgelu")(TEXTS)
+    cpu = torch.device("cpu")
+    whole = encode_tokens(model, tokens, cpu)
+    assert len(TEXTS) > BATCH
+    for places in ([0], [2, 0, 1], list(range(5, 43, 3))):
+        assert torch.equal(encode_tokens(model, tokens[places], cpu), whole[places])
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = model_of("ViT-B-32-quickgelu")
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    encode_tokens(model, open_clip.get_tokenizer("ViT-B-32-quickgelu")(TEXTS), torch.device("cpu"))
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
