@@ -76,13 +76,13 @@ def _try_in_subprocess(config: BackboneConfig) -> BackboneCheck:
     )
     if process.returncode < 0:
         raise UserError(
-            f"Backbone {config.name}: its process was killed by signal {-process.returncode}, most "
+            f"{config.place}: its process was killed by signal {-process.returncode}, most "
             "likely for lack of memory; try it on a machine with more memory."
         )
     lines = process.stdout.splitlines()
     if process.returncode or not lines:
         reason = (process.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise UserError(f"Backbone {config.name}: cannot be tried ({reason}).")
+        raise UserError(f"{config.place}: cannot be tried ({reason}).")
     result = json.loads(lines[-1])
     if "error" in result:
         raise UserError(result["error"])

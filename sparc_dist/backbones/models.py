@@ -57,7 +57,7 @@ class Backbone:
     ) -> None:
         configure_torch()
         self.turn = turn or nullcontext()
-        self.name = config.name
+        self.name, self.place = config.name, config.place
         self.features = config.features
         self.local_scale = config.local_scale
         self._path: str | None = None
@@ -205,7 +205,7 @@ class Scorer:
         *scores, embeddings = self.backbone.transfer().fetched([*found, images])
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
-                f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
+                f"{self.backbone.place}: the model returns scores that are not numbers; "
                 "its weights are damaged, download them again."
             )
         return Scores(*scores), embeddings

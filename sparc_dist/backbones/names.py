@@ -22,7 +22,7 @@ def check_model(config: BackboneConfig) -> None:
     """
     if config.model == SIMULATED:
         raise UserError(
-            f"Backbone {config.name}: {SIMULATED} is not a model that can encode images; draw "
+            f"{config.place}: {SIMULATED} is not a model that can encode images; draw "
             "its scores with sparc-dist simulate."
         )
     known = model_names()
@@ -37,15 +37,14 @@ def check_model(config: BackboneConfig) -> None:
     close = get_close_matches(_plain(config.model), plain, CLOSEST, 0.5)
     named = [plain[name] for name in close] or openai[-CLOSEST:]
     raise UserError(
-        f"Backbone {config.name}: open_clip has no model {config.model}; did you mean "
-        f"{', '.join(named)}?"
+        f"{config.place}: open_clip has no model {config.model}; did you mean {', '.join(named)}?"
     )
 
 
 def no_patches(config: BackboneConfig) -> UserError:
     """Returns the error of a model without local features."""
     return UserError(
-        f"Backbone {config.name}: {config.model} has no local features, which need an attention "
+        f"{config.place}: {config.model} has no local features, which need an attention "
         "pool (open_clip's ResNets) or a class token (its own ViTs); write features: global, or "
         "choose such a model."
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import print_failures, run_to_end
 from sparc_dist.cli.options import (
+    OUT_TERMS,
     RUN,
     absolute_url,
     add_overwrite,
@@ -16,7 +17,7 @@ from sparc_dist.cli.options import (
     new_command,
     run_root,
 )
-from sparc_dist.errors import UserError
+from sparc_dist.errors import UserError, in_terms
 
 if TYPE_CHECKING:
     from sparc_dist.config import Config
@@ -54,9 +55,11 @@ def add_parser(group: Any) -> None:
 
 def apply(options: Namespace) -> int:
     """Labels new images."""
+    from sparc_dist.config import label_terms
     from sparc_dist.pipeline.executor import kept
 
-    with kept(options.wait):
+    terms = label_terms("IMAGES", "LABELER", "LABELER", "--weights", "--out")
+    with in_terms({**terms, **OUT_TERMS}), kept(options.wait):
         retry = options.retry_errors
         done = run_to_end(_config(options), options.overwrite, retry_errors=retry)
         from sparc_dist.report import write_report
@@ -101,7 +104,7 @@ def _config(options: Namespace) -> Config:
         "jpeg_scaling": model["jpeg_scaling"],
         "max_error_share": 1,  # they are counted and listed
     }
-    return resolve(parse(raw, "apply"), os.getcwd())
+    return resolve(parse(raw), os.getcwd())
 
 
 def _labeler_url(options: Namespace) -> str:

@@ -6,7 +6,14 @@ from argparse import Namespace
 from typing import Any
 
 from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import add_overwrite, add_wait, new_command, positive_int
+from sparc_dist.cli.options import (
+    OUT_TERMS,
+    add_overwrite,
+    add_wait,
+    new_command,
+    positive_int,
+)
+from sparc_dist.errors import in_terms
 
 TEXT = """\
 Draws 2,000 scenes with a fixed seed, takes compound prompts from the labels of other scenes, and
@@ -41,6 +48,6 @@ def demo(options: Namespace) -> int:
     from sparc_dist.demo.inputs import write_demo
     from sparc_dist.runs import lease
 
-    with lease.writing(options.out, options.wait):
+    with in_terms(OUT_TERMS), lease.writing(options.out, options.wait):
         config = load_config(write_demo(options.out, options.images))
         return run_config(config, options.overwrite)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import run_to_end
 from sparc_dist.cli.options import (
+    OUT_TERMS,
     add_overwrite,
     add_raw_csv,
     add_retry_errors,
@@ -16,7 +17,7 @@ from sparc_dist.cli.options import (
     new_command,
 )
 from sparc_dist.cli.terminal import grey
-from sparc_dist.errors import UserError
+from sparc_dist.errors import in_terms
 
 if TYPE_CHECKING:
     from sparc_dist.runs import Growing, Results
@@ -38,18 +39,6 @@ The model's weights come from the hub on first use; without internet, name a che
 --weights, or try the small model of this package with --model sparc-tiny.
 """
 SHOWN = 20  # images whose classes are printed
-#: What messages about a config call things, and what they are called here.
-OWN_WORDS = {
-    "Backbone model: ": "--model: ",
-    "label: backbones.0: ": "--model: ",
-    "label: datasets.0.images: ": "IMAGES: ",
-    "--to NEW": "--out NEW",
-    "on every node and set `weights_folder` to its folder": "here and name it with --weights FILE",
-    "on every node and set `weights` to its path": "here and name it with --weights FILE",
-    " there, on every node, or correct the path": " there, or correct --weights",
-    "set `weights` to": "set --weights to",
-    "write model: ": "use --model ",
-}
 
 
 def add_parser(group: Any) -> None:
@@ -85,13 +74,12 @@ def add_parser(group: Any) -> None:
 
 def label(options: Namespace) -> int:
     """Labels images."""
+    from sparc_dist.config import label_terms
     from sparc_dist.pipeline.executor import kept
 
-    try:
-        with kept(options.wait):
-            return _label(options)
-    except UserError as error:
-        raise UserError(_in_own_words(str(error))) from None
+    terms = label_terms("IMAGES", "--classes", "--model", "--weights", "--out")
+    with in_terms({**terms, **OUT_TERMS}), kept(options.wait):
+        return _label(options)
 
 
 def _label(options: Namespace) -> int:
@@ -110,7 +98,7 @@ def _label(options: Namespace) -> int:
     done = run_to_end(config, options.overwrite, growing=growing, retry_errors=retry)
     root, results = done.layout.root, read_results(done.layout.root)
     if not results.metrics:
-        print(_in_own_words("\n".join(_remarks(results))), file=sys.stderr)
+        print("\n".join(_remarks(results)), file=sys.stderr)
         return 1
     url = done.layout.labels_csv
     # After photos were added, those are what one wants to see.
@@ -137,10 +125,3 @@ def _remarks(results: Results) -> Iterator[str]:
         text = remark.removeprefix("images: ").removeprefix("images × model: ")
         if text != NO_LABELS and not text.startswith("SPARC: "):
             yield text
-
-
-def _in_own_words(message: str) -> str:
-    """Returns a message about a config with the options of this command."""
-    for words, own in OWN_WORDS.items():
-        message = message.replace(words, own)
-    return message

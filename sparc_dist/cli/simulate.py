@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.finish import print_failures, print_report
 from sparc_dist.cli.options import (
+    OUT_TERMS,
     absolute_url,
     add_overwrite,
     add_wait,
@@ -15,7 +16,7 @@ from sparc_dist.cli.options import (
     non_negative_int,
     positive_int,
 )
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.errors import UserError, in_terms, quoted
 
 if TYPE_CHECKING:
     from sparc_dist.research.simulation_model import Noise
@@ -93,7 +94,7 @@ def simulate(options: Namespace) -> int:
     given = (options.images or images, named, options.seed, labels, _noise(options.noise))
     settings = Settings(*given, backbones=options.backbones)
     root = absolute_url("--out", options.out)
-    with lease.writing(root, options.wait), kept():
+    with in_terms(OUT_TERMS), lease.writing(root, options.wait), kept():
         done = simulate(root, settings, options.overwrite)
         print_failures(done.failures, sys.stderr)
         results = write_report(done.layout.root)

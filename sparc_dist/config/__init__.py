@@ -8,7 +8,7 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
-from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config
+from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config, label_terms
 from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
@@ -47,6 +47,7 @@ __all__ = [
     "find_config",
     "is_file_name",
     "label_config",
+    "label_terms",
     "letters",
     "load_config",
     "names_in",

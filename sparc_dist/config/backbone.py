@@ -9,12 +9,18 @@ from pydantic import Field, model_validator
 
 from sparc_dist.config.presets import OPENAI, SIMULATED, TINY
 from sparc_dist.config.section import Name, Section, Url
+from sparc_dist.errors import Option
 
 #: What prompts are compared with: the image's embedding, those of its patches, or both.
 Features = Literal["global", "local", "both"]
 #: The factor that similarities of patches have in their softmax.
 LOCAL_SCALE = 100.0
-
+#: What messages about weights ask for.
+WEIGHTS = Option("`weights`")
+WRITE_MODEL = Option("write model:")
+SET_WEIGHTS = Option("on every node and set `weights` to its path")
+SET_FOLDER = Option("on every node and set `weights_folder` to its folder")
+EVERYWHERE = Option(", on every node, or correct the path")
 
 #: How the names of checkpoint files end.
 _FILES = (".pt", ".pth", ".bin", ".safetensors")
@@ -55,11 +61,11 @@ class BackboneConfig(Section):
     def _check_weights(self) -> BackboneConfig:
         builtin = self.model in (TINY, SIMULATED)
         if builtin and self.weights is not None:
-            raise ValueError(f"model: {self.model} takes no weights; remove `weights`")
+            raise ValueError(f"{self.model} takes no weights; remove {WEIGHTS}")
         if builtin and self.image_size is not None:
-            raise ValueError(f"model: {self.model} has one input size; remove `image_size`")
+            raise ValueError(f"{self.model} has one input size; remove `image_size`")
         if not builtin and self.weights is None:
-            raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
+            raise ValueError(f"{WEIGHTS} is missing; name an open_clip tag or a checkpoint file")
         if self.sha256 and not is_file_name(self.weights or ""):
             raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
         file, at, _ = (self.weights or "").rpartition("@")
@@ -70,7 +76,7 @@ class BackboneConfig(Section):
         right = f"{self.model}-quickgelu"
         if self.tag == "openai" and right in dict(OPENAI.values()):
             raise ValueError(
-                f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
+                f"OpenAI's weights give wrong scores with {self.model}; {WRITE_MODEL} {right}"
             )
         return self
 
@@ -81,6 +87,11 @@ class BackboneConfig(Section):
         if self.features != "global" and self.model == SIMULATED:
             raise ValueError(f"model: {SIMULATED} has no images; remove `features`")
         return self
+
+    @property
+    def place(self) -> Option:
+        """What messages about it begin with."""
+        return Option(f"Backbone {self.name}")
 
     @property
     def tag(self) -> str:

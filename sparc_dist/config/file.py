@@ -19,7 +19,7 @@ from sparc_dist.config.backbone import BackboneConfig, is_file_name
 from sparc_dist.config.presets import OPENAI
 from sparc_dist.config.schema import Config
 from sparc_dist.config.section import KEYS_IN_URL
-from sparc_dist.errors import UserError, did_you_mean, quoted
+from sparc_dist.errors import Option, UserError, did_you_mean, quoted
 from sparc_dist.storage import is_remote
 
 #: The config file that is read if none is named.
@@ -64,8 +64,11 @@ def load_config(path: str, output: str | None = None) -> Config:
     return resolve(parse(raw, path), base)
 
 
-def parse(raw: dict[str, Any], where: str) -> Config:
-    """Checks a raw config; the error of a wrong one has one sentence per wrong field."""
+def parse(raw: dict[str, Any], where: str = "") -> Config:
+    """Checks a raw config; the error of a wrong one has one sentence per wrong field.
+
+    where: the file that it is from.
+    """
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
@@ -73,7 +76,7 @@ def parse(raw: dict[str, Any], where: str) -> Config:
         # pydantic also reports a list as too short if its items are wrong; once is enough.
         relevant = [p for p in problems if p["type"] != "too_short" or not p["input"]]
         lines = [_problem_line(problem) for problem in relevant or problems]
-        raise UserError(f"{where}: " + " ".join(lines)) from None
+        raise UserError(" ".join([f"{where}:", *lines] if where else lines)) from None
 
 
 def resolve(config: Config, base: str) -> Config:
@@ -127,7 +130,7 @@ def _with_weights_at(
     if folder is not None and backbone.tag == "openai" and backbone.model in files:
         if backbone.revision is not None:
             raise UserError(
-                f"Backbone {backbone.name}: the weights {weights} are the hub's, and "
+                f"{backbone.place}: the weights {weights} are the hub's, and "
                 "`weights_folder` has no revisions; remove one of the two."
             )
         weights = storage.join(folder, files[backbone.model])
@@ -138,7 +141,7 @@ def _with_weights_at(
 
 def _problem_line(problem: dict[str, Any]) -> str:
     """Returns one line about a pydantic error: the field, what is wrong and what to do."""
-    field = ".".join(map(_key, problem["loc"])) or "config"
+    field = Option(".".join(map(_key, problem["loc"])) or "config")
     # pydantic reports unknown keys of a dataclass, as `method:` is, with the second type.
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         known = did_you_mean(str(problem["loc"][-1]), _keys_at(problem["loc"][:-1]))

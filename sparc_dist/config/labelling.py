@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from sparc_dist.config.backbone import EVERYWHERE, SET_FOLDER, SET_WEIGHTS, WEIGHTS, WRITE_MODEL
 from sparc_dist.config.file import parse, resolve
 from sparc_dist.config.presets import TINY
 from sparc_dist.config.schema import Config
+from sparc_dist.errors import Option, Terms
 
 #: The model that labels if none is named.
 LABEL_MODEL = "ViT-B-16-quickgelu"
@@ -40,4 +42,24 @@ def label_config(
         "backbones": [{"name": LABEL_UNIT[1], "model": model, "weights": weights}],
         "max_error_share": 1,  # unreadable images have rows of their own
     }
-    return resolve(parse(raw, "label"), os.getcwd())
+    return resolve(parse(raw), os.getcwd())
+
+
+def label_terms(images: str, classes: str, model: str, weights: str, out: str) -> Terms:
+    """Returns the terms of a command or function, given what it calls each part of such a config.
+
+    Its weights are on one machine.
+    """
+    return {
+        Option("datasets.0.images"): images,
+        Option("datasets.0.classes"): classes,
+        Option("backbones.0"): model,
+        Option("backbones.0.weights"): weights,
+        Option("output"): out,
+        Option(f"Backbone {LABEL_UNIT[1]}"): model,
+        WRITE_MODEL: f"use {model}",
+        WEIGHTS: weights,
+        SET_WEIGHTS: f"here and name it with {weights}",
+        SET_FOLDER: f"here and name it with {weights}",
+        EVERYWHERE: f", or correct {weights}",
+    }

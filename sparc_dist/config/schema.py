@@ -142,9 +142,22 @@ class DatasetConfig(Section):
     @field_validator("images")
     @classmethod
     def _check_images(cls, images: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not images:
+            raise ValueError("names no image; name at least one place")
         for url in [images] if isinstance(images, str) else images:
             check_url(url)
         return images
+
+    @field_validator("classes", "background")
+    @classmethod
+    def _check_names(
+        cls, names: tuple[str, ...] | str | None, info: ValidationInfo
+    ) -> tuple[str, ...] | str | None:
+        if isinstance(names, str):
+            check_url(names)
+        elif names or (names is not None and info.field_name == "classes"):
+            check_classes(names)
+        return names
 
     @model_validator(mode="before")
     @classmethod
@@ -175,15 +188,8 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"kind: {self.kind} has no training labels; use source: labels with a table"
             )
-        if not isinstance(self.images, str) and (self.kind != "folder" or not self.images):
-            raise ValueError("`images` may be a list only with kind: folder, of one or more")
-        for names in (self.classes, self.background):
-            if isinstance(names, str):
-                check_url(names)
-        if isinstance(self.classes, tuple):
-            check_classes(self.classes)
-        if isinstance(self.background, tuple) and self.background:
-            check_classes(self.background)
+        if not isinstance(self.images, str) and self.kind != "folder":
+            raise ValueError("`images` may be a list only with kind: folder")
         return self
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -48,7 +49,8 @@ def find_problems(
     wanted = {backbone.name: backbone for many in pending.values() for backbone in many}
     with ThreadPoolExecutor(SAMPLE) as pool:
         checks = (partial(_check_backbone, backbone, here) for backbone in wanted.values())
-        backbones = dict(zip(wanted, pool.map(_reason, checks), strict=True))
+        reasons = [pool.submit(copy_context().run, _reason, check) for check in checks]
+        backbones = {name: reason.result() for name, reason in zip(wanted, reasons, strict=True)}
     found: dict[UnitKey, str] = {}
     for dataset in config.datasets:
         data = layout.dataset(dataset.name) if layout else None
