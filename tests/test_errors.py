@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Thread
-
 import pytest
 from ray.exceptions import ActorDiedError, LocalRayletDiedError, OutOfMemoryError, RayTaskError
 
@@ -28,18 +26,12 @@ def test_a_user_error_speaks_for_itself_wherever_it_was_raised() -> None:
 def test_messages_name_options_in_the_terms_in_use() -> None:
     here = Option("backbones.0.weights")
     assert f"{here}, {OVERWRITE}" == "backbones.0.weights, --overwrite"
-    elsewhere: list[str] = []
     with in_terms({OVERWRITE: "overwrite=True", here: "weights"}):
         error = UserError(f"{here}: start over with {OVERWRITE}.")
-        assert explain(OutOfMemoryError("worker killed")).endswith(
-            "start over with overwrite=True."
-        )
+        assert explain(OutOfMemoryError("killed")).endswith("start over with overwrite=True.")
         assert explain(ValueError("x"), here) == "weights: ValueError: x"
-        thread = Thread(target=lambda: elsewhere.append(str(OVERWRITE)))
-        thread.start()
-        thread.join()
     assert str(error) == "weights: start over with overwrite=True."
-    assert [str(OVERWRITE), *elsewhere] == ["--overwrite", "--overwrite"]
+    assert str(OVERWRITE) == "--overwrite"
 
 
 @pytest.mark.parametrize(

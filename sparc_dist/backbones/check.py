@@ -60,7 +60,7 @@ def sized_backbones(config: Config) -> list[BackboneConfig]:
 
 
 def _paper_config() -> Config:
-    official = [kind for kind, preset in DATASET_KINDS.items() if preset]
+    official = [name for name, kind in DATASET_KINDS.items() if kind.official]
     datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
     return Config.model_validate({"output": ".", "datasets": datasets})
 

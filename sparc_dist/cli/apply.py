@@ -32,7 +32,6 @@ examples:
   sparc-dist apply runs/pets new-photos --out runs/new
   sparc-dist apply labeler.safetensors s3://my-bucket/images.parquet --out s3://my-bucket/labels
 """
-TABLES = (".parquet", ".csv")
 
 
 def add_parser(group: Any) -> None:
@@ -120,9 +119,11 @@ def _labeler_url(options: Namespace) -> str:
 
 def _dataset(places: list[str], classes: list[str]) -> dict[str, Any]:
     """Returns the data set of new images; the ending of their name says of which kind it is."""
-    kind = "folder"
-    if len(places) == 1:
-        name = places[0].lower()
-        kind = "manifest" if name.endswith(TABLES) else "webdataset" if ".tar" in name else kind
-    images = places[0] if len(places) == 1 else places
-    return {"name": "images", "kind": kind, "images": images, "classes": classes}
+    from sparc_dist.config import DATASET_KINDS
+
+    if len(places) > 1:
+        return {"name": "images", "kind": "folder", "images": places, "classes": classes}
+    ending = places[0].lower()
+    kinds = (name for name, kind in DATASET_KINDS.items() if ending.endswith(kind.endings))
+    kind = next(kinds, "folder")
+    return {"name": "images", "kind": kind, "images": places[0], "classes": classes}

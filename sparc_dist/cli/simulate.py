@@ -77,7 +77,7 @@ def add_parser(group: Any) -> None:
 
 def simulate(options: Namespace) -> int:
     """Makes a simulated run."""
-    from sparc_dist.datasets import KINDS
+    from sparc_dist.config import DATASET_KINDS
     from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
     from sparc_dist.research.simulation import Settings, simulate
@@ -85,7 +85,8 @@ def simulate(options: Namespace) -> int:
 
     images, classes = IMAGES, CLASSES
     if options.like:
-        images, classes = KINDS[options.like].images, len(KINDS[options.like].classes)
+        like = DATASET_KINDS[options.like]
+        images, classes = like.images, len(like.classes)
     named: int | tuple[str, ...] = classes
     if options.classes is not None:
         names = tuple(name.strip() for name in options.classes.split(",") if name.strip())

@@ -8,8 +8,9 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
+from sparc_dist.config.kinds import DATASET_KINDS, DatasetKind
 from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config, label_terms
-from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
+from sparc_dist.config.presets import ENSEMBLE, OPENAI, SIMULATED, TINY
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
     Config,
@@ -36,6 +37,7 @@ __all__ = [
     "BackboneConfig",
     "Config",
     "DatasetConfig",
+    "DatasetKind",
     "Features",
     "LLMConfig",
     "PairTemplate",

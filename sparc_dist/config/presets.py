@@ -1,12 +1,6 @@
-"""Presets: the kinds of data sets, and the settings and backbones of the paper.
-
-They are the defaults of what a config leaves out.
-"""
+"""The names of models that have a meaning of their own, and the backbones of the paper."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
 
 #: The model that is bundled with this package.
 TINY = "sparc-tiny"
@@ -26,26 +20,4 @@ OPENAI = {
     "RN50x4": ("RN50x4-quickgelu", "RN50x4.pt"),
     "RN101": ("RN101-quickgelu", "RN101.pt"),
     "RN50": ("RN50-quickgelu", "RN50.pt"),
-}
-
-
-@dataclass(frozen=True)
-class DatasetPreset:
-    """The paper's settings for an official data set, which has classes and training labels.
-
-    direction: the test for co-occurring pairs. resnet_size: the input side of ResNets, in pixels.
-    """
-
-    direction: Literal["either", "forward"]
-    resnet_size: int
-
-
-#: Every kind of data set, each with a module in ``datasets``; the official ones have a preset.
-DATASET_KINDS: dict[str, DatasetPreset | None] = {
-    "voc2007": DatasetPreset("forward", 512),
-    "coco2014": DatasetPreset("either", 448),
-    "nuswide": DatasetPreset("either", 448),
-    "folder": None,
-    "manifest": None,
-    "webdataset": None,
 }

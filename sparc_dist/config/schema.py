@@ -14,7 +14,8 @@ from pydantic import (
 
 from sparc_dist.config.backbone import BackboneConfig
 from sparc_dist.config.class_names import check_classes
-from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED
+from sparc_dist.config.kinds import DATASET_KINDS
+from sparc_dist.config.presets import ENSEMBLE, OPENAI, SIMULATED
 from sparc_dist.config.section import Name, Section, Url, check_url
 from sparc_dist.core import Method
 
@@ -162,34 +163,30 @@ class DatasetConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, raw: Any) -> Any:
-        """Fills in the paper's settings for official data sets, and our defaults for others."""
+        """Fills in the defaults of the kind."""
         if not isinstance(raw, dict):
             return raw
         raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
-        preset = DATASET_KINDS.get(str(raw["kind"]))
-        defaults = {"background": "none", "ensemble": "openai"}
-        raw = {**(defaults if preset else {"background": "auto", "ensemble": "simple"}), **raw}
-        if not isinstance(raw["prompts"], dict):
-            return raw
-        prompts = {"source": "training" if preset else "all-pairs", **raw["prompts"]}
-        if preset:
-            prompts = {"direction": preset.direction, **prompts}
-            raw = {"resnet_size": preset.resnet_size, **raw}
-        return {**raw, "prompts": prompts}
+        kind = DATASET_KINDS.get(str(raw["kind"]), DATASET_KINDS["manifest"])
+        raw = {**kind.defaults, **raw}
+        if isinstance(raw["prompts"], dict):
+            raw["prompts"] = {**kind.prompt_defaults, **raw["prompts"]}
+        return raw
 
     @model_validator(mode="after")
     def _check_classes(self) -> DatasetConfig:
-        official = DATASET_KINDS[self.kind] is not None
-        if official and self.classes is not None:
+        kind = DATASET_KINDS[self.kind]
+        if kind.official and self.classes is not None:
             raise ValueError(f"kind: {self.kind} has its own classes; remove `classes`")
-        if not official and self.classes is None:
+        if not kind.official and self.classes is None:
             raise ValueError("`classes` is missing; list the names, or name a file that lists them")
-        if not official and self.prompts.source == "training":
+        if not kind.official and self.prompts.source == "training":
             raise ValueError(
                 f"kind: {self.kind} has no training labels; use source: labels with a table"
             )
-        if not isinstance(self.images, str) and self.kind != "folder":
-            raise ValueError("`images` may be a list only with kind: folder")
+        if not isinstance(self.images, str) and not kind.several:
+            several = [name for name, other in DATASET_KINDS.items() if other.several]
+            raise ValueError(f"`images` may be a list only with kind: {' or '.join(several)}")
         return self
 
     @property

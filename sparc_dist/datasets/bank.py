@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets.catalogue import class_names, open_source
-from sparc_dist.datasets.kind import Labelled
 from sparc_dist.datasets.manifest import Manifest
+from sparc_dist.datasets.sources import Labelled, class_names, open_source
 from sparc_dist.prompts import BankBuilder, Embed, PromptBank, background_names
 from sparc_dist.prompts.llm.replies import StoredReplies
 from sparc_dist.runs import DatasetLayout

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import chunks, images_table, in_utf8
-from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.errors import UserError
 from sparc_dist.images import HEIC, SUFFIXES
 from sparc_dist.runs import names_of_run
@@ -27,7 +26,7 @@ class Folder:
     With several places it is the path within the folder that they have in common.
     """
 
-    def __init__(self, images: str | Sequence[str]) -> None:
+    def __init__(self, images: str | Sequence[str], classes: Sequence[str] = ()) -> None:
         urls = [images] if isinstance(images, str) else images
         self._urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.notes: list[str] = []
@@ -131,11 +130,3 @@ def _common_folder(folders: Sequence[str]) -> str:
     """Returns the longest folder that contains all of them."""
     levels = zip(*(folder.split("/") for folder in folders), strict=False)
     return "/".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels))
-
-
-KIND = DatasetKind(
-    "all images in a folder and its subfolders, without labels",
-    "images: the folder, an image, a pattern such as photos/*.jpg, or a list of these; classes",
-    "your own",
-    lambda images, classes: Folder(images),
-)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.datasets.duplicates import SeenIds
-from sparc_dist.datasets.kind import Resumable, Source
+from sparc_dist.datasets.sources import Resumable, Source
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout
 from sparc_dist.runs.image_list import image_shards

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import BATCH_ROWS, images_table
-from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.storage import is_web, without_secrets
@@ -164,12 +163,3 @@ def _is_plain(kind: pa.DataType) -> bool:
     texts = ("string", "large_string", "string_view", "binary")
     simple = ("null", "boolean", "integer", "floating", *texts)
     return any(getattr(pa.types, f"is_{name}")(kind) for name in simple)
-
-
-KIND = DatasetKind(
-    "a Parquet or CSV table with one row per image",
-    "images: the table with uri, optionally image_id, and labels as names, indices or one "
-    "0/1 column per class; classes",
-    "your own",
-    Manifest,
-)

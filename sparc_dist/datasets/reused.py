@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets.catalogue import class_names, open_source
 from sparc_dist.datasets.images import SCHEMA, in_shards, stored_shards
+from sparc_dist.datasets.sources import class_names, open_source
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import EmbeddedDataset

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.bank import dataset_bank
-from sparc_dist.datasets.catalogue import class_names, open_source
+from sparc_dist.datasets.sources import class_names, open_source
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout
 from sparc_dist.runs.outcome import read_dataset_facts

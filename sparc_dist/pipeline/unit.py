@@ -291,7 +291,7 @@ def _changed(root: str, what: str) -> UserError:
 
 def primary_of(config: Config, dataset: DatasetConfig) -> str:
     """Returns the method that decides: the paper's on official data sets, duo on others."""
-    official = DATASET_KINDS[dataset.kind]
+    official = DATASET_KINDS[dataset.kind].official
     return config.method.deciding("sparc" if official else "duo")
 
 

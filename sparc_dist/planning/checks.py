@@ -105,7 +105,7 @@ def _check_dataset(dataset: DatasetConfig, embeddings: EmbeddedRun | None) -> No
     background_names(dataset.background, classes, ())
     if embeddings is not None:
         ReusedImages(dataset, embeddings.dataset(dataset.name)).check()
-    elif DATASET_KINDS[dataset.kind] is None:
+    elif not DATASET_KINDS[dataset.kind].official:
         _check_images(dataset, classes)
     elif not storage.is_folder(str(dataset.images)):  # its annotations take longer to read
         raise UserError(f"There is no folder {dataset.images}; check the path.")
@@ -119,18 +119,19 @@ def _texts(dataset: DatasetConfig) -> Iterator[str]:
 
 
 def _check_images(dataset: DatasetConfig, classes: tuple[str, ...]) -> None:
-    """Looks at the first images: all ids of a small manifest, else that there are any."""
+    """Looks at the first images: all ids of a small table, else that there are any."""
+    is_table = DATASET_KINDS[dataset.kind].table
     ids: list[str] = []
     uris: list[str] = []
     for table in open_source(dataset, classes).images():
         ids += table["image_id"].to_pylist()
         uris += table["uri"].to_pylist()
-        if dataset.kind != "manifest" or len(ids) >= LOOKED_AT:
+        if not is_table or len(ids) >= LOOKED_AT:
             break
     if not ids:
         raise UserError(f"{dataset.images} contains no images; check the path.")
     check_unique(ids)
-    if dataset.kind == "manifest":
+    if is_table:
         _check_sample([uri for uri in uris if not is_web(uri)], str(dataset.images))
 
 

@@ -8,14 +8,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
-from sparc_dist.datasets import KINDS
+from sparc_dist.config import DATASET_KINDS, OPENAI, BackboneConfig, DatasetConfig
 
 #: The paper's names of its data sets, by kind, in the paper's order.
 DATASETS = {
     kind: name
     for name in ("COCO", "VOC", "NUSWIDE")
-    for kind, details in KINDS.items()
+    for kind, details in DATASET_KINDS.items()
     if details.paper_name == name
 }
 BACKBONES = tuple(OPENAI)

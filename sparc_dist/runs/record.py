@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from sparc_dist import __version__, storage
-from sparc_dist.config import Config, DatasetConfig
+from sparc_dist.config import DATASET_KINDS, Config, DatasetConfig
 from sparc_dist.errors import NEW_OUTPUT, OVERWRITE, UserError
 from sparc_dist.runs.changes import config_changes, input_changes
 from sparc_dist.runs.image_list import shard_sizes
@@ -210,7 +210,8 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
 
     Images in a folder are not hashed: the run uses those present when it first starts.
     """
-    urls = [str(dataset.images) for dataset in config.datasets if dataset.kind == "manifest"]
+    tables = [dataset for dataset in config.datasets if DATASET_KINDS[dataset.kind].table]
+    urls = [str(dataset.images) for dataset in tables]
     for dataset in config.datasets:
         prompts = dataset.prompts
         named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
