@@ -6,17 +6,8 @@ import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import print_failures, run_to_end
-from sparc_dist.cli.options import (
-    OUT_TERMS,
-    RUN,
-    absolute_url,
-    add_overwrite,
-    add_retry_errors,
-    add_wait,
-    new_command,
-    run_root,
-)
+from sparc_dist.cli.options import OUT_TERMS, RUN, absolute_url, add_common, new_command, run_root
+from sparc_dist.cli.output import print_failures, run_to_end
 from sparc_dist.errors import UserError, in_terms
 
 if TYPE_CHECKING:
@@ -42,14 +33,11 @@ def add_parser(group: Any) -> None:
         "images", metavar="IMAGES", nargs="+", help="photos, folders, a manifest, tar files or URLs"
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="a folder or URL")
-    for what in ("dataset", "backbone"):
-        parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
+    add_common(parser, "--dataset", "--backbone")
     parser.add_argument(
         "--weights", metavar="FILE", help="where the model's checkpoint is, if not where it was"
     )
-    add_retry_errors(parser)
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--retry-errors", "--overwrite", "--wait")
 
 
 def apply(options: Namespace) -> int:

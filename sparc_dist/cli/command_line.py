@@ -37,7 +37,7 @@ from sparc_dist.cli import (
     view,
 )
 from sparc_dist.cli.options import EPILOG, add_verbose
-from sparc_dist.cli.terminal import printable_output
+from sparc_dist.cli.output import printable_output
 from sparc_dist.errors import UserError, did_you_mean, explain, printable
 
 #: In the order in which ``--help`` lists them.

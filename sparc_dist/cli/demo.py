@@ -5,14 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import (
-    OUT_TERMS,
-    add_overwrite,
-    add_wait,
-    new_command,
-    positive_int,
-)
+from sparc_dist.cli.options import OUT_TERMS, add_common, new_command, positive_int
+from sparc_dist.cli.output import run_config
 from sparc_dist.errors import in_terms
 
 TEXT = """\
@@ -38,8 +32,7 @@ def add_parser(group: Any) -> None:
         metavar="N",
         help="number of scenes to draw (default: %(default)s)",
     )
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--overwrite", "--wait")
 
 
 def demo(options: Namespace) -> int:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import run_to_end
-from sparc_dist.cli.options import (
-    OUT_TERMS,
-    add_overwrite,
-    add_raw_csv,
-    add_retry_errors,
-    add_wait,
-    new_command,
-)
-from sparc_dist.cli.terminal import grey
-from sparc_dist.errors import in_terms
+from sparc_dist.cli.options import OUT_TERMS, add_common, new_command
+from sparc_dist.cli.output import grey, run_to_end
+from sparc_dist.errors import UserError, in_terms, quoted
 
 if TYPE_CHECKING:
     from sparc_dist.runs import Growing, Results
@@ -39,6 +33,8 @@ The model's weights come from the hub on first use; without internet, name a che
 --weights, or try the small model of this package with --model sparc-tiny.
 """
 SHOWN = 20  # images whose classes are printed
+#: A class does not end like this, a file does.
+_FILE_NAME = re.compile(r".*\.(txt|csv|tsv|json|ya?ml|md|names|list)|.*[/\\].*", re.I | re.S)
 
 
 def add_parser(group: Any) -> None:
@@ -66,10 +62,7 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--refit", action="store_true", help="fit again over all images, reading only new ones"
     )
-    add_retry_errors(parser)
-    add_overwrite(parser)
-    add_raw_csv(parser)
-    add_wait(parser)
+    add_common(parser, "--retry-errors", "--overwrite", "--raw-csv", "--wait")
 
 
 def label(options: Namespace) -> int:
@@ -83,7 +76,6 @@ def label(options: Namespace) -> int:
 
 
 def _label(options: Namespace) -> int:
-    from sparc_dist.cli.classes import read_classes
     from sparc_dist.config import label_config
 
     classes = read_classes(options.classes)
@@ -125,3 +117,46 @@ def _remarks(results: Results) -> Iterator[str]:
         text = remark.removeprefix("images: ").removeprefix("images × model: ")
         if text != NO_LABELS and not text.startswith("SPARC: "):
             yield text
+
+
+def read_classes(text: str) -> list[str]:
+    """Returns the classes that ``--classes`` names; raises UserError if they are wrong.
+
+    text: names separated by commas, a text file, or - for standard input.
+    """
+    from sparc_dist.config import check_classes
+
+    names = _names(text)
+    if len(names) == 1:
+        _check_lone(names[0])
+    try:
+        check_classes(names)
+    except ValueError as error:
+        raise UserError(f"--classes: {error}.") from None
+    return names
+
+
+def _names(text: str) -> list[str]:
+    from sparc_dist import storage
+    from sparc_dist.config import names_in
+
+    if text == "-":
+        lines = list(names_in(sys.stdin))
+    elif storage.is_remote(text) or os.path.isfile(text):
+        lines = list(names_in(storage.read_lines(text)))
+    else:
+        lines = [text]
+    if len(lines) == 1:  # which may list them all
+        lines = [name.strip() for name in lines[0].split(",") if name.strip()]
+    return lines
+
+
+def _check_lone(name: str) -> None:
+    """Raises UserError about a single class that is most likely not meant as one."""
+    if _FILE_NAME.fullmatch(name):
+        raise UserError(
+            f"--classes {name}: there is no such file; check the path, or list the names with "
+            "commas between them."
+        )
+    if ";" in name:
+        raise UserError(f"--classes {quoted(name)} is one class; separate the names by commas.")

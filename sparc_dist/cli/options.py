@@ -16,6 +16,36 @@ EPILOG = """\
 exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input is wrong, or the command
 could not continue; 130 stopped by Ctrl-C, 143 by SIGTERM: run the same command again to resume.
 """
+#: Arguments and options of several commands.
+COMMON: dict[str, dict[str, Any]] = {
+    "config": {
+        "metavar": "CONFIG",
+        "nargs": "?",
+        "help": "a YAML file (default: SPARC_CONFIG, or sparc.yaml in this folder)",
+    },
+    "run": {
+        "metavar": "RUN",
+        "nargs": "?",
+        "help": f"{RUN} (default: SPARC_CONFIG, or sparc.yaml in this folder)",
+    },
+    "--dataset": {"metavar": "NAME", "help": "which dataset, if there are several"},
+    "--backbone": {"metavar": "NAME", "help": "which backbone, if there are several"},
+    "--retry-errors": {
+        "choices": ("all", "passing", "none"),
+        "default": "passing",
+        "help": "which images that could not be read are tried again: passing are those that were "
+        "absent or refused (default: %(default)s)",
+    },
+    "--overwrite": {
+        "action": "store_true",
+        "help": "first delete what an earlier run left there",
+    },
+    "--raw-csv": {
+        "action": "store_true",
+        "help": "leave texts such as =1+1 in CSV files as they are, which spreadsheets calculate",
+    },
+    "--wait": {"action": "store_true", "help": "wait while another process writes to the run"},
+}
 
 
 def new_command(
@@ -35,6 +65,12 @@ def new_command(
     return parser
 
 
+def add_common(parser: Any, *names: str) -> None:
+    """Adds arguments and options that several commands have."""
+    for name in names:
+        parser.add_argument(name, **COMMON[name])
+
+
 def add_verbose(parser: Any) -> None:
     """Adds --verbose, which may stand before the command or after it."""
     # Without a default: that of the command would replace what was given before it.
@@ -43,16 +79,6 @@ def add_verbose(parser: Any) -> None:
         action="store_true",
         default=argparse.SUPPRESS,
         help="log more, and show tracebacks",
-    )
-
-
-def add_config(parser: Any) -> None:
-    """Adds the config, which may be left out."""
-    parser.add_argument(
-        "config",
-        metavar="CONFIG",
-        nargs="?",
-        help="a YAML file (default: SPARC_CONFIG, or sparc.yaml in this folder)",
     )
 
 
@@ -91,51 +117,10 @@ def unknown_class(option: str, name: str, classes: Sequence[str]) -> UserError:
     )
 
 
-def add_run(parser: Any) -> None:
-    """Adds a run, which may be left out."""
-    default = "SPARC_CONFIG, or sparc.yaml in this folder"
-    parser.add_argument("run", metavar="RUN", nargs="?", help=f"{RUN} (default: {default})")
-
-
 def add_unit(parser: Any, name: str = "RUN", text: str = RUN) -> None:
     """Adds a finished run, and which of its units."""
     parser.add_argument(name.lower(), metavar=name, help=text)
-    for what in ("dataset", "backbone"):
-        parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
-
-
-def add_overwrite(parser: Any) -> None:
-    """Adds the option to replace an earlier run."""
-    parser.add_argument(
-        "--overwrite", action="store_true", help="first delete what an earlier run left there"
-    )
-
-
-def add_raw_csv(parser: Any) -> None:
-    """Adds --raw-csv."""
-    parser.add_argument(
-        "--raw-csv",
-        action="store_true",
-        help="leave texts such as =1+1 in CSV files as they are, which spreadsheets calculate",
-    )
-
-
-def add_wait(parser: Any) -> None:
-    """Adds the option to wait for another writer."""
-    parser.add_argument(
-        "--wait", action="store_true", help="wait while another process writes to the run"
-    )
-
-
-def add_retry_errors(parser: Any) -> None:
-    """Adds the option about images that could not be read."""
-    parser.add_argument(
-        "--retry-errors",
-        choices=("all", "passing", "none"),
-        default="passing",
-        help="which images that could not be read are tried again: passing are those that were "
-        "absent or refused (default: %(default)s)",
-    )
+    add_common(parser, "--dataset", "--backbone")
 
 
 def positive_int(text: str) -> int:

@@ -6,16 +6,15 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import print_failures, print_report
 from sparc_dist.cli.options import (
     OUT_TERMS,
     absolute_url,
-    add_overwrite,
-    add_wait,
+    add_common,
     new_command,
     non_negative_int,
     positive_int,
 )
+from sparc_dist.cli.output import print_failures, print_report
 from sparc_dist.errors import UserError, in_terms, quoted
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--out", default="sparc-simulated", metavar="DIR", help="(default: %(default)s)"
     )
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--overwrite", "--wait")
 
 
 def simulate(options: Namespace) -> int:

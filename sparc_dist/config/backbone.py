@@ -1,4 +1,4 @@
-"""The section of a backbone."""
+"""The section of a backbone, the models that have a name here, and those of the paper."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from sparc_dist.config.presets import OPENAI, SIMULATED, TINY
-from sparc_dist.config.section import Name, Section, Url
+from sparc_dist.config.names import Name, Section, Url
 from sparc_dist.errors import Option
+
+#: The model that is bundled with this package.
+TINY = "sparc-tiny"
+#: Not a model: ``sparc-dist simulate`` draws its scores from the noise model.
+SIMULATED = "simulated"
+#: Not a backbone either: the unit that averages those of a data set.
+ENSEMBLE = "ensemble"
+
+#: The paper's backbones: the model, and the name of OpenAI's file with its weights.
+OPENAI = {
+    "ViT-L-14-336": ("ViT-L-14-336-quickgelu", "ViT-L-14-336px.pt"),
+    "ViT-L-14": ("ViT-L-14-quickgelu", "ViT-L-14.pt"),
+    "ViT-B-16": ("ViT-B-16-quickgelu", "ViT-B-16.pt"),
+    "ViT-B-32": ("ViT-B-32-quickgelu", "ViT-B-32.pt"),
+    "RN50x64": ("RN50x64-quickgelu", "RN50x64.pt"),
+    "RN50x16": ("RN50x16-quickgelu", "RN50x16.pt"),
+    "RN50x4": ("RN50x4-quickgelu", "RN50x4.pt"),
+    "RN101": ("RN101-quickgelu", "RN101.pt"),
+    "RN50": ("RN50-quickgelu", "RN50.pt"),
+}
 
 #: What prompts are compared with: the image's embedding, those of its patches, or both.
 Features = Literal["global", "local", "both"]

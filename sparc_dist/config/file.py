@@ -1,6 +1,6 @@
-"""Config files: reads YAML and returns a checked Config with absolute paths.
+"""Configs from files, from Python and of ``label``: checked, and with absolute paths.
 
-Relative paths are relative to the config file's folder.
+Relative paths are relative to the config file's folder, or else to the current one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import yaml
 from pydantic import ValidationError
 
 from sparc_dist import storage
-from sparc_dist.config.backbone import BackboneConfig, is_file_name
-from sparc_dist.config.presets import OPENAI
+from sparc_dist.config.backbone import (
+    EVERYWHERE,
+    OPENAI,
+    SET_FOLDER,
+    SET_WEIGHTS,
+    TINY,
+    WEIGHTS,
+    WRITE_MODEL,
+    BackboneConfig,
+    is_file_name,
+)
+from sparc_dist.config.names import KEYS_IN_URL
 from sparc_dist.config.schema import Config
-from sparc_dist.config.section import KEYS_IN_URL
-from sparc_dist.errors import Option, UserError, did_you_mean, quoted
+from sparc_dist.errors import Option, Terms, UserError, did_you_mean, quoted
 from sparc_dist.storage import is_remote
 
 #: The config file that is read if none is named.
@@ -28,6 +37,10 @@ DEFAULT_CONFIG = "sparc.yaml"
 LARGEST = 2**22
 #: Part of the path of the working folder that Ray unpacks for a job.
 RAY_WORKING_DIR = "/working_dir_files/"
+#: The model that ``label`` uses if none is named.
+LABEL_MODEL = "ViT-B-16-quickgelu"
+#: The names of the only data set and backbone of such a run.
+LABEL_UNIT = ("images", "model")
 
 
 def find_config(path: str | None) -> str:
@@ -119,6 +132,54 @@ def resolve(config: Config, base: str) -> Config:
             "labeler": None if config.labeler is None else absolute(config.labeler),
         }
     )
+
+
+def label_config(
+    images: Sequence[str],
+    classes: Sequence[str],
+    out: str,
+    model: str = LABEL_MODEL,
+    weights: str | None = None,
+) -> Config:
+    """Returns the config of some images, their classes and one model.
+
+    images: photos, folders, patterns or URLs. weights: OpenAI's by default.
+    """
+    if weights is None and model != TINY:
+        weights = "openai"
+    dataset = {
+        "name": LABEL_UNIT[0],
+        "kind": "folder",
+        "images": images[0] if len(images) == 1 else images,
+        "classes": classes,
+    }
+    raw = {
+        "output": out,
+        "datasets": [dataset],
+        "backbones": [{"name": LABEL_UNIT[1], "model": model, "weights": weights}],
+        "max_error_share": 1,  # unreadable images have rows of their own
+    }
+    return resolve(parse(raw), os.getcwd())
+
+
+def label_terms(images: str, classes: str, model: str, weights: str, out: str) -> Terms:
+    """Returns the terms of a command or function, given what it calls each part of such a config.
+
+    Its weights are on one machine.
+    """
+    return {
+        Option("datasets.0.images"): images,
+        Option("datasets.0.classes"): classes,
+        Option("backbones.0"): model,
+        Option("backbones.0.weights"): weights,
+        Option("output"): out,
+        Option(f"Backbone {LABEL_UNIT[1]}"): model,
+        WRITE_MODEL: f"use {model}",
+        WEIGHTS: weights,
+        SET_WEIGHTS: f"here and name it with {weights}",
+        SET_FOLDER: f"here and name it with {weights}",
+        EVERYWHERE: f", or correct {weights}",
+    }
 
 
 def _with_weights_at(

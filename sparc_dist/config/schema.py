@@ -12,11 +12,9 @@ from pydantic import (
     model_validator,
 )
 
-from sparc_dist.config.backbone import BackboneConfig
-from sparc_dist.config.class_names import check_classes
+from sparc_dist.config.backbone import ENSEMBLE, OPENAI, SIMULATED, BackboneConfig
 from sparc_dist.config.kinds import DATASET_KINDS
-from sparc_dist.config.presets import ENSEMBLE, OPENAI, SIMULATED
-from sparc_dist.config.section import Name, Section, Url, check_url
+from sparc_dist.config.names import Name, Section, Url, check_classes, check_url
 from sparc_dist.core import Method
 
 
@@ -188,6 +186,13 @@ class DatasetConfig(Section):
             several = [name for name, other in DATASET_KINDS.items() if other.several]
             raise ValueError(f"`images` may be a list only with kind: {' or '.join(several)}")
         return self
+
+    @property
+    def texts(self) -> list[str]:
+        """The files that it names besides its images."""
+        prompts = self.prompts
+        named = (self.classes, self.background_file, prompts.labels, prompts.sets)
+        return [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
 
     @property
     def background_file(self) -> str | None:

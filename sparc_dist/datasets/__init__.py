@@ -5,11 +5,11 @@ Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts`
 ``runs``, ``config``, ``storage``, ``errors``.
 """
 
-from sparc_dist.datasets.bank import dataset_bank
+from sparc_dist.datasets.bank import DatasetSize, bank_facts, dataset_bank, size_of
 from sparc_dist.datasets.changes import image_changes
-from sparc_dist.datasets.duplicates import check_unique
 from sparc_dist.datasets.images import (
     SCHEMA,
+    check_unique,
     chunks,
     images_table,
     list_images,
@@ -18,7 +18,6 @@ from sparc_dist.datasets.images import (
 )
 from sparc_dist.datasets.manifest import Manifest
 from sparc_dist.datasets.reused import ReusedImages
-from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
 from sparc_dist.datasets.sources import class_names, open_source
 
 __all__ = [

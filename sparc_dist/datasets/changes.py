@@ -10,8 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets.duplicates import check_unique
-from sparc_dist.datasets.images import stored_shards
+from sparc_dist.datasets.images import check_unique, stored_shards
 from sparc_dist.datasets.sources import class_names, open_source
 from sparc_dist.runs import DatasetLayout
 from sparc_dist.runs.outcome import read_dataset_facts

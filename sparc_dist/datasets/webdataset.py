@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import chunks, images_table
-from sparc_dist.datasets.labels import LabelReader
+from sparc_dist.datasets.manifest import LabelReader
 from sparc_dist.errors import UserError
 from sparc_dist.images import SUFFIXES
 from sparc_dist.storage import File

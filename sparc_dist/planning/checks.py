@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -98,7 +98,7 @@ def _check_embeddings(
 
 
 def _check_dataset(dataset: DatasetConfig, embeddings: EmbeddedRun | None) -> None:
-    for url in _texts(dataset):
+    for url in dataset.texts:
         if not storage.exists(url):
             raise UserError(f"There is no file {without_secrets(url)}; check the path.")
     classes = class_names(dataset)
@@ -109,13 +109,6 @@ def _check_dataset(dataset: DatasetConfig, embeddings: EmbeddedRun | None) -> No
         _check_images(dataset, classes)
     elif not storage.is_folder(str(dataset.images)):  # its annotations take longer to read
         raise UserError(f"There is no folder {dataset.images}; check the path.")
-
-
-def _texts(dataset: DatasetConfig) -> Iterator[str]:
-    """Yields the files that a data set names besides its images."""
-    prompts = dataset.prompts
-    named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
-    yield from (url for url in (*named, prompts.descriptive) if isinstance(url, str))
 
 
 def _check_images(dataset: DatasetConfig, classes: tuple[str, ...]) -> None:

@@ -212,10 +212,7 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
     """
     tables = [dataset for dataset in config.datasets if DATASET_KINDS[dataset.kind].table]
     urls = [str(dataset.images) for dataset in tables]
-    for dataset in config.datasets:
-        prompts = dataset.prompts
-        named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
-        urls += [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
+    urls += [url for dataset in config.datasets for url in dataset.texts]
     hashes = {url: storage.sha256(url) for url in sorted(set(urls))}
     if config.labeler is not None:
         hashes[config.labeler] = storage.sha256(config.labeler)
