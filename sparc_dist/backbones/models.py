@@ -30,7 +30,7 @@ from sparc_dist.prompts import PromptBank, TextEmbeddings
 Float32 = NDArray[np.float32]
 #: The most texts that are embedded at a time.
 MOST = 65_536
-#: The templates of each ensemble.
+#: The templates by their name in a config.
 TEMPLATES = {
     "simple": open_clip.SIMPLE_IMAGENET_TEMPLATES,
     "openai": open_clip.OPENAI_IMAGENET_TEMPLATES,
@@ -181,8 +181,8 @@ class Backbone:
 
 def in_templates(text: str) -> list[str]:
     """Returns a text, or a singleton as ``texts_of`` writes it in each of its templates."""
-    ensemble, mark, name = text.partition("\0")
-    return [template(name) for template in TEMPLATES[ensemble]] if mark else [text]
+    templates, mark, name = text.partition("\0")
+    return [template(name) for template in TEMPLATES[templates]] if mark else [text]
 
 
 class Scorer:

@@ -99,9 +99,9 @@ def maker(weights_sha256: str, device: str) -> str:
 
 
 def texts_of(bank: PromptBank) -> list[str]:
-    """Returns the texts of a bank: a singleton's ensemble and name, names, compound prompts."""
+    """Returns the texts of a bank: a singleton's templates and name, names, compound prompts."""
     # A name in a template's place cannot be confused with a text: no text has this character.
-    singletons = [f"{bank.ensemble}\0{name}" for name in bank.columns]
+    singletons = [f"{bank.templates}\0{name}" for name in bank.columns]
     return [*singletons, *bank.columns, *(prompt.text for prompt in bank.compound)]
 
 

@@ -52,8 +52,8 @@ class DatasetKind:
     def defaults(self) -> dict[str, Any]:
         """What a config may leave out about a data set, except of its prompts."""
         if self.official:
-            return {"background": "none", "ensemble": "openai", "resnet_size": self.resnet_size}
-        return {"background": "auto", "ensemble": "simple"}
+            return {"background": "none", "templates": "openai", "resnet_size": self.resnet_size}
+        return {"background": "auto", "templates": "simple"}
 
     @property
     def prompt_defaults(self) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class DatasetConfig(Section):
     ``auto`` (as many as make 80 columns, if there are fewer than 40 classes), ``none``, a list of
     names, or a text file with one name per line; by default ``none`` for official data sets and
     ``auto`` for others.
-    ensemble: the templates whose mean is a class's singleton prompt: open_clip's 7 ``simple`` ones
+    templates: those whose mean is a class's singleton prompt: open_clip's 7 ``simple`` ones
     or the paper's 80 (``openai``); by default ``openai`` for official data sets and ``simple`` for
     others.
     prompts: where the compound prompts come from; by default the source is ``training`` for
@@ -134,7 +134,7 @@ class DatasetConfig(Section):
     images: str | tuple[str, ...]
     classes: tuple[str, ...] | str | None = None
     background: tuple[str, ...] | str
-    ensemble: Literal["simple", "openai"]
+    templates: Literal["simple", "openai"]
     prompts: PromptsConfig
     resnet_size: int | None = Field(None, ge=32, le=4096)
 

@@ -37,11 +37,11 @@ def dataset_bank(
     if dataset.prompts.source == "labels" and dataset.prompts.labels is not None:
         table = Manifest(dataset.prompts.labels, classes)
     elif dataset.prompts.source == "training":
-        source = open_source(dataset, classes)
+        source = open_source(dataset)
         table = source if isinstance(source, Labelled) else None
     bank = builder.build(table.labels() if table else ())
     notes = [f"Labels for co-occurrence: {note}" for note in table.notes] if table else []
-    return replace(bank, ensemble=dataset.ensemble), notes + builder.notes
+    return replace(bank, templates=dataset.templates), notes + builder.notes
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def size_of(
     if prompts.source == "llm":
         prompts = prompts.model_copy(update={"source": "all-pairs"})
     bank, _ = dataset_bank(dataset.model_copy(update={"prompts": prompts}), layout, vocabulary)
-    images = sum(len(batch) for batch in open_source(dataset, class_names(dataset)).images())
+    images = sum(len(batch) for batch in open_source(dataset).images())
     facts = bank_facts(bank)
     counts = (images, facts["classes"], facts["compound"])
     return DatasetSize(*counts, *(facts[name] for name in BANK_FACTS))

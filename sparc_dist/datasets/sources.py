@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pkgutil import resolve_name
 from typing import Protocol, runtime_checkable
 
@@ -44,12 +44,12 @@ class Labelled(Protocol):
         ...
 
 
-def open_source(dataset: DatasetConfig, classes: Sequence[str]) -> Source:
+def open_source(dataset: DatasetConfig) -> Source:
     """Returns the source of a data set's images."""
     reader = DATASET_KINDS[dataset.kind].reader
     if isinstance(reader, str):
         reader = resolve_name(reader)
-    source: Source = reader(dataset.images, classes)
+    source: Source = reader(dataset.images, class_names(dataset))
     return source
 
 

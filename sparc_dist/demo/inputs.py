@@ -57,7 +57,7 @@ def _config(manifest: Path, labels: Path) -> dict[str, object]:
                 "kind": "manifest",
                 "images": f"input/{manifest.name}",
                 "classes": list(CLASSES),
-                "ensemble": "openai",  # the paper's, so that the demo's figures are comparable
+                "templates": "openai",  # the paper's, so that the demo's figures are comparable
                 "prompts": {"source": "labels", "labels": f"input/{labels.name}"},
             }
         ],

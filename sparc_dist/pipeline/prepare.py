@@ -155,7 +155,7 @@ def _write_images(
     dataset: DatasetConfig, layout: DatasetLayout, shards: int | EmbeddedDataset
 ) -> tuple[dict[str, Any], list[str]]:
     if isinstance(shards, int):
-        source = open_source(dataset, class_names(dataset))
+        source = open_source(dataset)
         named = f"{dataset.kind} {json.dumps(dataset.images)}"
         made_from = hashlib.sha256(named.encode()).hexdigest()
         counts, notes = list_images(source, layout, shards, made_from), source.notes

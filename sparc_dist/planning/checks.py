@@ -106,17 +106,17 @@ def _check_dataset(dataset: DatasetConfig, embeddings: EmbeddedRun | None) -> No
     if embeddings is not None:
         ReusedImages(dataset, embeddings.dataset(dataset.name)).check()
     elif not DATASET_KINDS[dataset.kind].official:
-        _check_images(dataset, classes)
+        _check_images(dataset)
     elif not storage.is_folder(str(dataset.images)):  # its annotations take longer to read
         raise UserError(f"There is no folder {dataset.images}; check the path.")
 
 
-def _check_images(dataset: DatasetConfig, classes: tuple[str, ...]) -> None:
+def _check_images(dataset: DatasetConfig) -> None:
     """Looks at the first images: all ids of a small table, else that there are any."""
     is_table = DATASET_KINDS[dataset.kind].table
     ids: list[str] = []
     uris: list[str] = []
-    for table in open_source(dataset, classes).images():
+    for table in open_source(dataset).images():
         ids += table["image_id"].to_pylist()
         uris += table["uri"].to_pylist()
         if not is_table or len(ids) >= LOOKED_AT:

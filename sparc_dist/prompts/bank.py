@@ -26,11 +26,11 @@ SCHEMA = pa.schema(
 )
 
 #: The templates of singleton prompts: open_clip's 7 simple ones, or the paper's 80.
-Ensemble = Literal["simple", "openai"]
-#: The number of templates of each ensemble.
-TEMPLATES: dict[Ensemble, int] = {"simple": 7, "openai": 80}
-#: The origin of singleton prompts with each ensemble.
-ORIGINS: dict[Ensemble, str] = {"simple": "simple template", "openai": "template"}
+Templates = Literal["simple", "openai"]
+#: The number of each.
+TEMPLATES: dict[Templates, int] = {"simple": 7, "openai": 80}
+#: The origin of singleton prompts with each.
+ORIGINS: dict[Templates, str] = {"simple": "simple template", "openai": "template"}
 #: The origin of the singleton and auxiliary prompts of background classes.
 BACKGROUND = "background"
 
@@ -40,13 +40,13 @@ class PromptBank:
     """N + B singleton prompts, N + B auxiliary prompts and P compound prompts.
 
     The names of the N classes and the B background classes define the first two: the singleton is
-    the mean of an ensemble of templates with the name, the auxiliary is the name alone.
+    the mean of all templates with the name, the auxiliary is the name alone.
     """
 
     classes: tuple[str, ...]
     compound: tuple[CompoundPrompt, ...]
     background: tuple[str, ...] = ()
-    ensemble: Ensemble = "openai"
+    templates: Templates = "openai"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class PromptBank:
     @property
     def texts(self) -> int:
         """The number of texts to embed: templates, names and compound prompts."""
-        return (TEMPLATES[self.ensemble] + 1) * len(self.columns) + len(self.compound)
+        return (TEMPLATES[self.templates] + 1) * len(self.columns) + len(self.compound)
 
     @property
     def names(self) -> ClassNames:
@@ -72,13 +72,13 @@ class PromptBank:
     def sha256(self) -> str:
         """A hash of all prompts; scores are comparable only between banks with the same hash."""
         compound = [(prompt.text, prompt.class_ids) for prompt in self.compound]
-        content = [self.classes, compound, self.background, self.ensemble]
+        content = [self.classes, compound, self.background, self.templates]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_table(self) -> pa.Table:
         """Returns the table that is stored as prompts.parquet."""
         rows: list[tuple[str, str, tuple[int, ...], str]] = []
-        for kind, origin in (("singleton", ORIGINS[self.ensemble]), ("auxiliary", "name")):
+        for kind, origin in (("singleton", ORIGINS[self.templates]), ("auxiliary", "name")):
             origins = [origin] * len(self.classes) + [BACKGROUND] * len(self.background)
             names = enumerate(zip(self.columns, origins, strict=True))
             rows += [(name, kind, (i,), where) for i, (name, where) in names]

@@ -17,7 +17,7 @@ def summary(bank: PromptBank) -> str:
     origins = Counter(prompt.origin for prompt in bank.compound)
     by_origin = ", ".join(f"{count} {origin}" for origin, count in origins.items()) or "none"
     lines = [
-        f"singleton  {len(bank.columns)} (each the mean of {TEMPLATES[bank.ensemble]} templates)",
+        f"singleton  {len(bank.columns)} (each the mean of {TEMPLATES[bank.templates]} templates)",
         f"auxiliary  {len(bank.columns)}",
         f"compound   {len(bank.compound)}: {by_origin}",
         f"per class  min {min(counts)}, median {median(counts):g}, max {max(counts)}",

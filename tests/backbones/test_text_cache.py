@@ -89,11 +89,11 @@ def test_an_embedding_does_not_depend_on_what_was_kept(
             np.testing.assert_array_equal(getattr(again, name), expected)
 
 
-def test_ensembles_are_kept_apart(tiny: Backbone, tmp_path: Path) -> None:
+def test_templates_are_kept_apart(tiny: Backbone, tmp_path: Path) -> None:
     store = str(tmp_path / "texts.parquet")
     simple, openai = (
-        tiny.embed(PromptBank(("cat",), (), (), ensemble), store)
-        for ensemble in ("simple", "openai")
+        tiny.embed(PromptBank(("cat",), (), (), templates), store)
+        for templates in ("simple", "openai")
     )
     assert np.abs(simple.singleton - openai.singleton).max() > 1e-3
     np.testing.assert_array_equal(simple.auxiliary, openai.auxiliary)

@@ -21,7 +21,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 def opened(kind: str, root: Path) -> Any:
     config = DatasetConfig.model_validate({"name": "d", "kind": kind, "images": str(root)})
-    return open_source(config, DATASET_KINDS[kind].classes)
+    return open_source(config)
 
 
 def rows(source: Any) -> list[tuple[str, list[int]]]:
@@ -240,6 +240,6 @@ def test_real_voc_labels_are_counted_as_published(tmp_path: Path) -> None:
     assert counts["forward", "pair"] == 30
     assert counts["either", "pair"] == 39
     assert counts["forward", "triplet"] == 20
-    source = open_source(config, bank.classes)
+    source = open_source(config)
     assert sum(len(table) for table in source.images()) == 240
     assert source.notes == ["4712 of 4952 listed images are not in JPEGImages."]

@@ -32,7 +32,7 @@ OLD = ["cat", "dog", "car"]
 CHANGES: list[dict[str, Any]] = [
     {"classes": ["pizza", "dog", "cat"]},
     {"classes": OLD, "prompts": {"source": "all-pairs", "templates": ["with", "or"]}},
-    {"classes": OLD, "ensemble": "openai", "background": ["tree", "sky"]},
+    {"classes": OLD, "templates": "openai", "background": ["tree", "sky"]},
 ]
 
 

@@ -240,7 +240,7 @@ def test_a_bank_can_be_stored_with_its_background(tmp_path: Path) -> None:
 def test_other_background_classes_and_templates_have_another_hash() -> None:
     prompts = (*all_pairs(CLASSES), *descriptive_prompts(CLASSES, ["Cats on a sofa."]))
     named = [PromptBank(CLASSES, prompts, names) for names in ((), ("a",), ("b",), ("a", "b"))]
-    banks = [*named, *(replace(bank, ensemble="simple") for bank in named)]
+    banks = [*named, *(replace(bank, templates="simple") for bank in named)]
     assert len({bank.sha256 for bank in banks}) == len(banks)
 
 

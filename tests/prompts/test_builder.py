@@ -206,10 +206,10 @@ def test_rank_statistics_that_would_not_fit_are_refused(tmp_path: Path) -> None:
 
 def test_the_ensemble_is_kept_in_the_table_and_changes_the_hash(tmp_path: Path) -> None:
     bank, _ = dataset_bank(many(2), DatasetLayout(str(tmp_path)), ())
-    assert bank.ensemble == "simple"
+    assert bank.templates == "simple"
     assert bank.texts == 2 * 8 + 1
     assert PromptBank.from_table(bank.to_table()) == bank
     paper = PromptBank(bank.classes, bank.compound)
-    assert paper.ensemble == "openai"
+    assert paper.templates == "openai"
     assert paper.sha256 != bank.sha256
     assert PromptBank.from_table(paper.to_table()) == paper
