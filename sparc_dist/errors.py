@@ -130,14 +130,14 @@ def chain_of_causes(error: BaseException) -> Iterator[BaseException]:
         seen = cause if isinstance(cause, BaseException) else seen.__cause__
 
 
-def printable(text: str, kept: str = "") -> str:
+def printable(text: str, allowed: str = "") -> str:
     """Returns a text that does nothing to a terminal: control characters are escaped.
 
     They move the cursor, clear the screen, begin a line or turn the direction of writing, so that
-    a name could forge what is read. kept: those that stay.
+    a name could forge what is read. allowed: those that stay.
     """
     return _CONTROLS.sub(
-        lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text
+        lambda found: found[0] if found[0] in allowed else ascii(found[0])[1:-1], text
     )
 
 

@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparc_dist.errors import NEW_OUTPUT, UserError, quoted
+from sparc_dist.errors import NEW_OUTPUT, Option, UserError, quoted
 
-#: The terms of commands with --out.
-OUT_TERMS = {NEW_OUTPUT: "--out NEW"}
+EXTEND = Option("--extend adds new images, ")
+#: The terms of commands with --out, none of which has --extend.
+OUT_TERMS = {NEW_OUTPUT: "--out NEW", EXTEND: ""}
 RUN = "a run: its folder, its URL, or its config"
 EPILOG = """\
 exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input is wrong, or the command

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from sparc_dist.cli.options import EXTEND
 from sparc_dist.errors import printable
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 GREY, PLAIN = "\x1b[90m", "\x1b[0m"
 #: What is said about changed images, by what was done about them.
 FOLLOWS: dict[Growing | None, str] = {
-    None: "the run keeps to its own list, --extend adds new images, --overwrite starts over",
+    None: "the run keeps to its own list, {extend}--overwrite starts over",
     "label": "new ones are labelled with the labeler fitted on the others, and removed ones are "
     "left out; --refit fits it again over all",
     "refit": "all that are there now were fitted again",
@@ -37,7 +38,7 @@ class _Printable:
     def write(self, text: str) -> int:
         grey = text.startswith(GREY) and text.endswith(PLAIN) and self.isatty()
         inner = text[len(GREY) : -len(PLAIN)] if grey else text
-        shown = printable(inner, kept="\n\t")
+        shown = printable(inner, allowed="\n\t")
         self._stream.write(f"{GREY}{shown}{PLAIN}" if grey else shown)
         return len(text)
 
@@ -95,7 +96,7 @@ def run_to_end(
     results = run(config, overwrite, phase, growing, embeddings_from, retry_errors)
     if results.nothing_to_do:
         print("The run was already finished; nothing was missing.", file=sys.stderr)
-    what = FOLLOWS[growing] if embeddings_from is None else EMBEDDED
+    what = FOLLOWS[growing].format(extend=EXTEND) if embeddings_from is None else EMBEDDED
     for dataset, changes in results.changes.items():
         print(f"{dataset}: {changes}; {what}.", file=sys.stderr)
     return results
