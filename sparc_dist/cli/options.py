@@ -45,6 +45,12 @@ COMMON: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "leave texts such as =1+1 in CSV files as they are, which spreadsheets calculate",
     },
+    # It may stand before the command, too; with a default, that of the command would count.
+    "--verbose": {
+        "action": "store_true",
+        "default": argparse.SUPPRESS,
+        "help": "log more, and show tracebacks",
+    },
     "--wait": {"action": "store_true", "help": "wait while another process writes to the run"},
 }
 
@@ -61,7 +67,7 @@ def new_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_verbose(parser)
+    add_common(parser, "--verbose")
     parser.set_defaults(command=does)
     return parser
 
@@ -70,17 +76,6 @@ def add_common(parser: Any, *names: str) -> None:
     """Adds arguments and options that several commands have."""
     for name in names:
         parser.add_argument(name, **COMMON[name])
-
-
-def add_verbose(parser: Any) -> None:
-    """Adds --verbose, which may stand before the command or after it."""
-    # Without a default: that of the command would replace what was given before it.
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="log more, and show tracebacks",
-    )
 
 
 def run_root(text: str | None, option: str = "RUN") -> str:
@@ -96,18 +91,9 @@ def run_root(text: str | None, option: str = "RUN") -> str:
 def check_no_key(option: str, url: str) -> None:
     """Raises UserError if a URL holds a key: it will be printed."""
     from sparc_dist import storage
-    from sparc_dist.config import KEYS_IN_URL
 
     if storage.without_secrets(url) != url:
-        raise UserError(f"{option} {KEYS_IN_URL}.")
-
-
-def check_out(url: str) -> None:
-    """Raises UserError if the place of an output holds a key: it will be printed."""
-    from sparc_dist import storage
-
-    if storage.without_secrets(url) != url:
-        raise UserError("--out contains a key; leave it out and set it in the environment.")
+        raise UserError(f"{option} contains a key; leave it out and set it in the environment.")
 
 
 def unknown_class(option: str, name: str, classes: Sequence[str]) -> UserError:

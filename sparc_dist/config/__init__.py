@@ -25,7 +25,7 @@ from sparc_dist.config.file import (
     resolve,
 )
 from sparc_dist.config.kinds import DATASET_KINDS, DatasetKind
-from sparc_dist.config.names import KEYS_IN_URL, check_classes, letters, names_in, words_of
+from sparc_dist.config.names import check_classes, letters, names_in, words_of
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
     Config,
@@ -41,7 +41,6 @@ from sparc_dist.config.schema import (
 __all__ = [
     "DATASET_KINDS",
     "ENSEMBLE",
-    "KEYS_IN_URL",
     "LABEL_MODEL",
     "LABEL_UNIT",
     "MAX_IMAGE_BYTES",
