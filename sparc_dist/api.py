@@ -6,14 +6,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from sparc_dist import runner
-from sparc_dist.config import LABEL_MODEL, Config, label_config, load_config, parse, resolve
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.config import (
+    LABEL_MODEL,
+    Config,
+    label_config,
+    label_terms,
+    load_config,
+    parse,
+    resolve,
+)
+from sparc_dist.errors import NEW_OUTPUT, OR_WAIT, OVERWRITE, UserError, in_terms, quoted
 from sparc_dist.pipeline.executor import kept
 from sparc_dist.report import write_report
 from sparc_dist.report.labels import ImageLabels, image_labels, write_labels
@@ -23,20 +30,17 @@ from sparc_dist.runs.run import Run, open_run
 
 #: A file, a folder, a pattern or a URL.
 Place = str | os.PathLike[str]
-#: What messages call the options of commands and the parts of a config, and what they are here.
-RUN_WORDS = {
-    "--to NEW": "a new output",
-    "--overwrite": "overwrite=True",
-    "--wait": "wait=True",
+#: What messages call the options of a run.
+RUN_TERMS = {
+    NEW_OUTPUT: "a new output",
+    OVERWRITE: "overwrite=True",
+    OR_WAIT: ", or wait for that with wait=True",
 }
-LABEL_WORDS = {
-    "--to NEW": "a new out",
-    ", or wait for that with --wait": "",
-    "--overwrite": "overwrite=True",
-    "label: datasets.0: ": "",
-    "label: datasets.0.": "",
-    "label: backbones.0: ": "",
-    "Backbone model: ": "model: ",
+LABEL_TERMS = {
+    **label_terms("images", "classes", "model", "weights", "out"),
+    NEW_OUTPUT: "a new out",
+    OVERWRITE: "overwrite=True",
+    OR_WAIT: "",
 }
 
 
@@ -61,7 +65,7 @@ def label(
         raise UserError("classes: it is one text; list the names, as in ['cat', 'dog'].")
     places = [images] if isinstance(images, str | os.PathLike) else images
     urls = [os.fspath(place) for place in places]
-    with TemporaryDirectory(prefix="sparc-label-") as temporary, _words(LABEL_WORDS), kept():
+    with TemporaryDirectory(prefix="sparc-label-") as temporary, in_terms(LABEL_TERMS), kept():
         place = os.path.join(temporary, "run") if out is None else os.fspath(out)
         config = label_config(urls, list(classes), place, model, weights)
         done = runner.run(config, overwrite, growing="label")
@@ -98,10 +102,9 @@ def run(
         names = ", ".join(get_args(Retry))
         raise UserError(f"retry_errors: {quoted(retry_errors)} is unknown; use one of {names}.")
     growing: Growing | None = "extend" if extend else None
-    with kept(wait):
-        with _words(RUN_WORDS):
-            checked = _as_config(config)
-            done = runner.run(checked, overwrite, growing=growing, retry_errors=retry_errors)
+    with in_terms(RUN_TERMS), kept(wait):
+        checked = _as_config(config)
+        done = runner.run(checked, overwrite, growing=growing, retry_errors=retry_errors)
         write_report(done.layout.root, resources=checked.resources)
     return open_run(done.layout.root)
 
@@ -118,15 +121,3 @@ def _in_order(root: str) -> list[ImageLabels]:
     unit = open_unit(root)
     found = {image.image_id: image for image in image_labels(unit)}
     return [found[name] for shard in range(len(unit.sizes)) for name in unit.ids(shard)]
-
-
-@contextmanager
-def _words(words: Mapping[str, str]) -> Iterator[None]:
-    """Replaces words in the message of a UserError."""
-    try:
-        yield
-    except UserError as error:
-        message = str(error)
-        for theirs, own in words.items():
-            message = message.replace(theirs, own)
-        raise UserError(message) from None

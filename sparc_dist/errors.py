@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
 
 #: The longest line that ``explain`` makes of an exception that is not ours.
 LONGEST = 300
@@ -11,7 +14,7 @@ LONGEST = 300
 RESUME = "run the same command again to resume."
 _LESS_MEMORY = (
     "lower resources.scorers or use larger machines and run the same command again; or lower "
-    "shard_size or batch_size and start over with --overwrite."
+    "shard_size or batch_size and start over with {overwrite}."
 )
 #: What to do about exceptions of Ray and torch, by type name: neither is imported for this.
 _ADVICE = {
@@ -38,7 +41,7 @@ _ADVICE = {
     ),
     "torch.OutOfMemoryError": (
         "the GPU's memory is full; set resources.gpu_memory_gb to what it has, lower "
-        "resources.backbones_per_scorer, or lower batch_size and start over with --overwrite."
+        "resources.backbones_per_scorer, or lower batch_size and start over with {overwrite}."
     ),
 }
 #: Control characters, those that turn the direction of writing, and halves of characters.
@@ -56,7 +59,40 @@ class UserError(Exception):
     """
 
 
-def explain(error: BaseException, subject: str = "") -> str:
+class Option(NamedTuple):
+    """An option or a field of a config that a message names, in the terms of its reader.
+
+    name: that of a config, or of ``sparc-dist run``. Other commands and functions have their own
+    terms, see ``in_terms``.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return _terms.get({}).get(self, self.name)
+
+
+Terms = Mapping[Option, str]
+_terms: ContextVar[Terms] = ContextVar("terms")
+OVERWRITE = Option("--overwrite")
+NEW_OUTPUT = Option("--to NEW")
+OR_WAIT = Option(", or wait for that with --wait")
+
+
+@contextmanager
+def in_terms(terms: Terms) -> Iterator[None]:
+    """Makes messages name options as a command or a function calls them.
+
+    What workers of a cluster report has the terms of a config.
+    """
+    before = _terms.set(terms)
+    try:
+        yield
+    finally:
+        _terms.reset(before)
+
+
+def explain(error: BaseException, subject: object = "") -> str:
     """Returns one line for people about any exception.
 
     A UserError speaks for itself, wherever on the cluster it was raised. ``subject``, such as
@@ -70,7 +106,7 @@ def explain(error: BaseException, subject: str = "") -> str:
             return str(cause)
         for name in names:
             if name in _ADVICE:
-                return prefix + _ADVICE[name]
+                return prefix + _ADVICE[name].format(overwrite=OVERWRITE)
     return f"{prefix}{type(causes[-1]).__name__}: {one_line(causes[-1])}"
 
 
@@ -94,14 +130,14 @@ def chain_of_causes(error: BaseException) -> Iterator[BaseException]:
         seen = cause if isinstance(cause, BaseException) else seen.__cause__
 
 
-def printable(text: str, kept: str = "") -> str:
+def printable(text: str, allowed: str = "") -> str:
     """Returns a text that does nothing to a terminal: control characters are escaped.
 
     They move the cursor, clear the screen, begin a line or turn the direction of writing, so that
-    a name could forge what is read. kept: those that stay.
+    a name could forge what is read. allowed: those that stay.
     """
     return _CONTROLS.sub(
-        lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text
+        lambda found: found[0] if found[0] in allowed else ascii(found[0])[1:-1], text
     )
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.config import ENSEMBLE, Config
+from sparc_dist.config import DATASET_KINDS, ENSEMBLE, Config
 from sparc_dist.datasets import image_changes
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import joins_ray
@@ -244,10 +244,10 @@ def _failed(config: Config, results: Results, retry: Retry) -> Pending:
 def _folder_changes(
     config: Config, layout: RunLayout, embeddings: EmbeddedRun | None
 ) -> dict[str, str]:
-    """Returns what became of folders of images that are small enough to be compared at once."""
+    """Returns what became of images that are few enough to be compared at once."""
     found = {}
     for dataset in config.datasets:
-        if dataset.kind == "folder":
+        if DATASET_KINDS[dataset.kind].compared:
             with suppress(UserError):  # a finished run outlives its folder
                 data = layout.dataset(dataset.name)
                 if embeddings is not None:  # the images are as they were when they were embedded

@@ -89,11 +89,12 @@ def test_label_and_run_follow_their_images(
     ("images", "classes", "options", "message"),
     [
         ("none", CLASSES, {}, "There is no folder or image .*none; check the path"),
-        ("", ["cat", "cat"], {}, "^duplicate class 'cat'; keep one"),
+        ("", ["cat", "cat"], {}, "^classes: duplicate class 'cat'; keep one"),
         ("", "cat,dog", {}, "^classes: it is one text; list the names, as in"),
-        ("", [], {}, "^there are no classes; name at least one"),
+        ("", [], {}, "^classes: there are no classes; name at least one"),
         ("", CLASSES, {"model": "ViT-B-99"}, "^model: open_clip has no model ViT-B-99"),
-        ("", CLASSES, {"weights": "x.pt"}, "^model: sparc-tiny takes no weights"),
+        ("", CLASSES, {"weights": "x.pt"}, "^model: sparc-tiny takes no weights; remove weights"),
+        ("", CLASSES, {"model": "ViT-B-16"}, "^model: OpenAI's .*; use model ViT-B-16-quickgelu"),
         ("b.jpg", CLASSES, {}, r"^None of the 1 images of images could be read \(1 × .*\)$"),
     ],
 )

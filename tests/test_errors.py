@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ray.exceptions import ActorDiedError, LocalRayletDiedError, OutOfMemoryError, RayTaskError
 
-from sparc_dist.errors import UserError, explain, one_line, quoted
+from sparc_dist.errors import OVERWRITE, Option, UserError, explain, in_terms, one_line, quoted
 
 
 def wrapped(error: Exception) -> Exception:
@@ -21,6 +21,17 @@ def test_a_user_error_speaks_for_itself_wherever_it_was_raised() -> None:
     outer = RuntimeError("outer")
     outer.__cause__ = error
     assert explain(outer) == str(error)
+
+
+def test_messages_name_options_in_the_terms_in_use() -> None:
+    here = Option("backbones.0.weights")
+    assert f"{here}, {OVERWRITE}" == "backbones.0.weights, --overwrite"
+    with in_terms({OVERWRITE: "overwrite=True", here: "weights"}):
+        error = UserError(f"{here}: start over with {OVERWRITE}.")
+        assert explain(OutOfMemoryError("killed")).endswith("start over with overwrite=True.")
+        assert explain(ValueError("x"), here) == "weights: ValueError: x"
+    assert str(error) == "weights: start over with overwrite=True."
+    assert str(OVERWRITE) == "--overwrite"
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,7 @@ import yaml
 
 from sparc_dist import __version__
 from sparc_dist.cli import main
-from sparc_dist.config import OPENAI, load_config
-from sparc_dist.datasets.coco2014 import CLASSES as COCO
-from sparc_dist.datasets.nuswide import CLASSES as NUS_WIDE
-from sparc_dist.datasets.voc2007 import FILES as VOC
+from sparc_dist.config import DATASET_KINDS, OPENAI, load_config
 from tests.support.llm_server import Model, serving, writes_captions
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +61,7 @@ def write(path: Path, text: str = "") -> None:
 
 def write_voc(root: Path) -> None:
     """One test image, and training images with a cat on a sofa."""
-    for name in VOC:
+    for name in (name.replace(" ", "") for name in DATASET_KINDS["voc2007"].classes):
         sign = 1 if name in ("cat", "sofa") else -1
         write(root / f"ImageSets/Main/{name}_test.txt", f"000001 {sign}\n")
         write(root / f"ImageSets/Main/{name}_trainval.txt", f"000002 {sign}\n")
@@ -73,7 +70,8 @@ def write_voc(root: Path) -> None:
 
 def write_coco(root: Path) -> None:
     """Two validation images, and a training image with the first two classes."""
-    categories = [{"id": index, "name": name} for index, name in enumerate(COCO)]
+    names = DATASET_KINDS["coco2014"].classes
+    categories = [{"id": index, "name": name} for index, name in enumerate(names)]
     for split, count in (("train", 1), ("val", 2)):
         content = {
             "images": [{"id": index, "file_name": f"{index}.jpg"} for index in range(count)],
@@ -87,7 +85,7 @@ def write_coco(root: Path) -> None:
 
 def write_nus_wide(root: Path) -> None:
     """Three test images, and training images with clouds in the sky."""
-    for name in NUS_WIDE:
+    for name in DATASET_KINDS["nuswide"].classes:
         sign = "1\n" if name in ("clouds", "sky") else "0\n"
         write(root / f"TrainTestLabels/Labels_{name}_Train.txt", sign * 2)
         write(root / f"TrainTestLabels/Labels_{name}_Test.txt", sign * 3)

@@ -141,7 +141,7 @@ def rows(config: DatasetConfig) -> list[dict[str, Any]] | None:
     """Returns the stored images of a data set, or None after a clear error."""
     stored = DatasetLayout(str(Path(str(config.images)).parent / "stored"))
     try:
-        source = open_source(config, CLASSES)
+        source = open_source(config)
         counts = write_images(source.images(), stored, 100)
     except UserError as error:
         check_clear(error, "")

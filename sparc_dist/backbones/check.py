@@ -41,7 +41,7 @@ def check_model(config: BackboneConfig) -> None:
     """
     if config.model == SIMULATED:
         raise UserError(
-            f"Backbone {config.name}: {SIMULATED} is not a model that can encode images; draw "
+            f"{config.place}: {SIMULATED} is not a model that can encode images; draw "
             "its scores with sparc-dist simulate."
         )
     known = model_names()
@@ -56,15 +56,14 @@ def check_model(config: BackboneConfig) -> None:
     close = get_close_matches(_plain(config.model), plain, CLOSEST, 0.5)
     named = [plain[name] for name in close] or openai[-CLOSEST:]
     raise UserError(
-        f"Backbone {config.name}: open_clip has no model {config.model}; did you mean "
-        f"{', '.join(named)}?"
+        f"{config.place}: open_clip has no model {config.model}; did you mean {', '.join(named)}?"
     )
 
 
 def no_patches(config: BackboneConfig) -> UserError:
     """Returns the error of a model without local features."""
     return UserError(
-        f"Backbone {config.name}: {config.model} has no local features, which need an attention "
+        f"{config.place}: {config.model} has no local features, which need an attention "
         "pool (open_clip's ResNets) or a class token (its own ViTs); write features: global, or "
         "choose such a model."
     )
@@ -132,7 +131,7 @@ class BackboneCheck:
 def check_backbones(config: Config | None) -> Iterator[BackboneCheck | UserError]:
     """Yields the result of each backbone of a config, or of the paper's nine backbones."""
     if config is None:
-        official = [kind for kind, preset in DATASET_KINDS.items() if preset]
+        official = [name for name, kind in DATASET_KINDS.items() if kind.official]
         datasets = [{"name": kind, "kind": kind, "images": "."} for kind in official]
         config = Config.model_validate({"output": ".", "datasets": datasets})
     for backbone in sized_backbones(config):
@@ -160,13 +159,13 @@ def _try_in_subprocess(config: BackboneConfig) -> BackboneCheck:
     )
     if process.returncode < 0:
         raise UserError(
-            f"Backbone {config.name}: its process was killed by signal {-process.returncode}, most "
+            f"{config.place}: its process was killed by signal {-process.returncode}, most "
             "likely for lack of memory; try it on a machine with more memory."
         )
     lines = process.stdout.splitlines()
     if process.returncode or not lines:
         reason = (process.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise UserError(f"Backbone {config.name}: cannot be tried ({reason}).")
+        raise UserError(f"{config.place}: cannot be tried ({reason}).")
     result = json.loads(lines[-1])
     if "error" in result:
         raise UserError(result["error"])

@@ -17,7 +17,7 @@ from torch.utils.serialization import config as serialization
 from sparc_dist.backbones.check import check_model
 from sparc_dist.backbones.torchscript import is_torchscript, read_tensors
 from sparc_dist.backbones.weights import find_checkpoint
-from sparc_dist.config import BackboneConfig
+from sparc_dist.config.backbone import WEIGHTS, WRITE_MODEL, BackboneConfig
 from sparc_dist.errors import UserError, one_line
 
 RESNET_STRIDE = 32  # input pixels per step of the attention pool
@@ -51,8 +51,8 @@ def create_model(config: BackboneConfig) -> tuple[Any, str]:
     except Exception as error:  # torch and open_clip raise many types
         location = "" if path == config.weights else f", stored in {path},"
         raise UserError(
-            f"Backbone {config.name}: the weights {config.weights} of {config.model}{location} "
-            f"cannot be loaded ({one_line(error, 200)}); set `weights` to a checkpoint of "
+            f"{config.place}: the weights {config.weights} of {config.model}{location} "
+            f"cannot be loaded ({one_line(error, 200)}); set {WEIGHTS} to a checkpoint of "
             "that model."
         ) from None
     if resnet and config.image_size is not None:
@@ -123,7 +123,7 @@ def _resize_attention_pool(visual: Any, config: BackboneConfig) -> None:
     side, remainder = divmod(config.image_size or 0, RESNET_STRIDE)
     if remainder or not side:
         raise UserError(
-            f"Backbone {config.name}: a ResNet's image_size must be a multiple of "
+            f"{config.place}: a ResNet's image_size must be a multiple of "
             f"{RESNET_STRIDE}, not {config.image_size}; change it."
         )
     positions = visual.attnpool.positional_embedding.data
@@ -148,8 +148,8 @@ def _check_activation(config: BackboneConfig, quick_gelu: bool) -> None:
     actual = open_clip.get_model_config(config.model).get("quick_gelu", False)
     if actual != quick_gelu and expected in open_clip.list_models():
         raise UserError(
-            f"Backbone {config.name}: the weights {config.weights} give wrong scores with "
-            f"{config.model}; write model: {expected}."
+            f"{config.place}: the weights {config.weights} give wrong scores with "
+            f"{config.model}; {WRITE_MODEL} {expected}."
         )
 
 

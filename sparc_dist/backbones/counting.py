@@ -47,7 +47,7 @@ def count_cost(backbone: BackboneConfig) -> Cost:
         return _cost(backbone.model, backbone.image_size, backbone.features != "global")
     except Exception as error:  # open_clip, timm and torch raise many types
         raise UserError(
-            f"Backbone {backbone.name}: {backbone.model} cannot be built ({one_line(error)}); "
+            f"{backbone.place}: {backbone.model} cannot be built ({one_line(error)}); "
             "check its `image_size`, and that the packages it needs are installed."
         ) from None
 

@@ -22,6 +22,7 @@ from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import RemoteEntryNotFoundError, RevisionNotFoundError
 
 from sparc_dist.config import OPENAI, BackboneConfig
+from sparc_dist.config.backbone import SET_FOLDER, SET_WEIGHTS, WEIGHTS
 from sparc_dist.errors import UserError, one_line
 from sparc_dist.storage import without_secrets
 
@@ -44,8 +45,8 @@ def find_tagged(config: BackboneConfig) -> str:
             return hf_hub_download(repository, file, revision=config.revision)
         except RevisionNotFoundError:
             raise UserError(
-                f"Backbone {config.name}: {_page(repository)} has no revision {config.revision}; "
-                "name one of its commits or tags in `weights`, or remove the revision."
+                f"{config.place}: {_page(repository)} has no revision {config.revision}; "
+                f"name one of its commits or tags in {WEIGHTS}, or remove the revision."
             ) from None
         except Exception as error:  # errors of the client and of the libraries it uses
             obstacle = f"the hub did not return them ({_reason(error)})"
@@ -79,11 +80,11 @@ def _not_here(config: BackboneConfig, obstacle: str, files: str) -> UserError:
     """Returns the error about weights that are not on this node and cannot be downloaded."""
     openai = dict(OPENAI.values()).get(config.model)
     if config.tag == "openai" and openai:
-        remedy = f"put OpenAI's {openai} on every node and set `weights_folder` to its folder"
+        remedy = f"put OpenAI's {openai} {SET_FOLDER}"
     else:
-        remedy = f"put {files} on every node and set `weights` to its path"
+        remedy = f"put {files} {SET_WEIGHTS}"
     return UserError(
-        f"Backbone {config.name}: the weights {config.weights} of {config.model} are not on this "
+        f"{config.place}: the weights {config.weights} of {config.model} are not on this "
         f"node, and {obstacle}; {remedy}."
     )
 
@@ -96,7 +97,7 @@ def create_tokenizer(config: BackboneConfig) -> Any:
     repository = model_config["text_cfg"].get("hf_tokenizer_name")
     if not repository:
         return open_clip.get_tokenizer(config.model)
-    subject = f"Backbone {config.name}: the tokenizer {repository} of {config.model}"
+    subject = f"{config.place}: the tokenizer {repository} of {config.model}"
     if importlib.util.find_spec("transformers") is None:
         raise UserError(
             f"{subject} needs the package transformers; install it on every node "
@@ -125,8 +126,8 @@ def _tag(config: BackboneConfig) -> dict[str, Any]:
     names = ", ".join(tags[:TAGS_SHOWN]) + (" and others" if len(tags) > TAGS_SHOWN else "")
     tag_hint = f"one of its tags ({names}) or " if tags else ""
     raise UserError(
-        f"Backbone {config.name}: open_clip has no weights {config.weights} for {config.model}; "
-        f"set `weights` to {tag_hint}the path of a checkpoint file."
+        f"{config.place}: open_clip has no weights {config.weights} for {config.model}; "
+        f"set {WEIGHTS} to {tag_hint}the path of a checkpoint file."
     )
 
 

@@ -64,7 +64,7 @@ class Backbone:
         # first product in a process.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
         self.turn = turn or nullcontext()
-        self.name = config.name
+        self.name, self.place = config.name, config.place
         self.features = config.features
         self.local_scale = config.local_scale
         self._path: str | None = None
@@ -212,7 +212,7 @@ class Scorer:
         *scores, embeddings = self.backbone.transfer().fetched([*found, images])
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
-                f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
+                f"{self.backbone.place}: the model returns scores that are not numbers; "
                 "its weights are damaged, download them again."
             )
         return Scores(*scores), embeddings

@@ -134,7 +134,7 @@ def embed_names(backbones: Sequence[BackboneConfig], names: Sequence[str]) -> Fl
         try:
             return _embed(config, names)
         except Exception as error:  # one backbone's error must not fail the others
-            problems.append(explain(error, f"Backbone {config.name}"))
+            problems.append(explain(error, config.place))
     raise UserError(problems[0])
 
 
@@ -149,7 +149,7 @@ def _embed(config: BackboneConfig, names: Sequence[str]) -> Float32:
     rows: Float32 = Backbone(config, pick_device(gpus=0, threads=1)).encode_texts(names).numpy()
     if not np.isfinite(rows).all():
         raise UserError(
-            f"Backbone {config.name}: the model returns embeddings that are not numbers; its "
+            f"{config.place}: the model returns embeddings that are not numbers; its "
             "weights are damaged, download them again."
         )
     return rows

@@ -22,6 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sparc_dist.backbones import hub
 from sparc_dist.config import OPENAI, BackboneConfig, is_file_name
+from sparc_dist.config.backbone import EVERYWHERE
 from sparc_dist.errors import UserError
 from sparc_dist.storage import is_web, resolve, with_retries, without_secrets
 
@@ -79,10 +80,10 @@ def _missing_explained(config: BackboneConfig, local: bool) -> Iterator[bool]:
         weights = config.weights or ""
         openai = dict(OPENAI.values()).get(config.model)
         hint = f" (OpenAI publishes it as {openai})" if openai else ""
+        remedy = EVERYWHERE if local else ", or correct the path"
         raise UserError(
-            f"Backbone {config.name}: there is no weights file {without_secrets(weights)}; put the "
-            f"checkpoint of {config.model}{hint} there"
-            f"{', on every node' if local else ''}, or correct the path."
+            f"{config.place}: there is no weights file {without_secrets(weights)}; put the "
+            f"checkpoint of {config.model}{hint} there{remedy}."
         ) from None
 
 
@@ -183,7 +184,7 @@ def _download(config: BackboneConfig, url: str, copy: Path, expected: str | None
 
 def _check_hash(config: BackboneConfig, path: str, expected: str | None) -> None:
     """Raises UserError if the file cannot be read or does not have the expected SHA-256."""
-    subject = f"Backbone {config.name}: the weights {without_secrets(config.weights or '')}"
+    subject = f"{config.place}: the weights {without_secrets(config.weights or '')}"
     try:
         with open(path, "rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest() if expected else None

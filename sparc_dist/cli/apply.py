@@ -6,17 +6,9 @@ import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import print_failures, run_to_end
-from sparc_dist.cli.options import (
-    RUN,
-    absolute_url,
-    add_overwrite,
-    add_retry_errors,
-    add_wait,
-    new_command,
-    run_root,
-)
-from sparc_dist.errors import UserError
+from sparc_dist.cli.options import OUT_TERMS, RUN, absolute_url, add_common, new_command, run_root
+from sparc_dist.cli.output import print_failures, run_to_end
+from sparc_dist.errors import UserError, in_terms
 
 if TYPE_CHECKING:
     from sparc_dist.config import Config
@@ -31,7 +23,6 @@ examples:
   sparc-dist apply runs/pets new-photos --out runs/new
   sparc-dist apply labeler.safetensors s3://my-bucket/images.parquet --out s3://my-bucket/labels
 """
-TABLES = (".parquet", ".csv")
 
 
 def add_parser(group: Any) -> None:
@@ -42,21 +33,20 @@ def add_parser(group: Any) -> None:
         "images", metavar="IMAGES", nargs="+", help="photos, folders, a manifest, tar files or URLs"
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="a folder or URL")
-    for what in ("dataset", "backbone"):
-        parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
+    add_common(parser, "--dataset", "--backbone")
     parser.add_argument(
         "--weights", metavar="FILE", help="where the model's checkpoint is, if not where it was"
     )
-    add_retry_errors(parser)
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--retry-errors", "--overwrite", "--wait")
 
 
 def apply(options: Namespace) -> int:
     """Labels new images."""
+    from sparc_dist.config import label_terms
     from sparc_dist.pipeline.executor import kept
 
-    with kept(options.wait):
+    terms = label_terms("IMAGES", "LABELER", "LABELER", "--weights", "--out")
+    with in_terms({**terms, **OUT_TERMS}), kept(options.wait):
         retry = options.retry_errors
         done = run_to_end(_config(options), options.overwrite, retry_errors=retry)
         from sparc_dist.report import write_report
@@ -101,7 +91,7 @@ def _config(options: Namespace) -> Config:
         "jpeg_scaling": model["jpeg_scaling"],
         "max_error_share": 1,  # they are counted and listed
     }
-    return resolve(parse(raw, "apply"), os.getcwd())
+    return resolve(parse(raw), os.getcwd())
 
 
 def _labeler_url(options: Namespace) -> str:
@@ -117,9 +107,11 @@ def _labeler_url(options: Namespace) -> str:
 
 def _dataset(places: list[str], classes: list[str]) -> dict[str, Any]:
     """Returns the data set of new images; the ending of their name says of which kind it is."""
-    kind = "folder"
-    if len(places) == 1:
-        name = places[0].lower()
-        kind = "manifest" if name.endswith(TABLES) else "webdataset" if ".tar" in name else kind
-    images = places[0] if len(places) == 1 else places
-    return {"name": "images", "kind": kind, "images": images, "classes": classes}
+    from sparc_dist.config import DATASET_KINDS
+
+    if len(places) > 1:
+        return {"name": "images", "kind": "folder", "images": places, "classes": classes}
+    ending = places[0].lower()
+    kinds = (name for name, kind in DATASET_KINDS.items() if ending.endswith(kind.endings))
+    kind = next(kinds, "folder")
+    return {"name": "images", "kind": kind, "images": places[0], "classes": classes}

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparc_dist.cli.options import (
     add_unit,
-    check_out,
+    check_no_key,
     new_command,
     non_negative_int,
     positive_int,
@@ -59,7 +59,7 @@ def ask(options: Namespace) -> int:
     from sparc_dist.runs.asking import questions
     from sparc_dist.runs.finished_unit import open_unit
 
-    check_out(options.out)
+    check_no_key("--out", options.out)
     check_new(options.out)
     unit = open_unit(run_root(options.run), options.dataset, options.backbone)
     if options.name is not None and options.name not in unit.classes:

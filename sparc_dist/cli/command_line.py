@@ -36,8 +36,8 @@ from sparc_dist.cli import (
     verify,
     view,
 )
-from sparc_dist.cli.options import EPILOG, add_verbose
-from sparc_dist.cli.terminal import printable_output
+from sparc_dist.cli.options import EPILOG, add_common
+from sparc_dist.cli.output import printable_output
 from sparc_dist.errors import UserError, did_you_mean, explain, printable
 
 #: In the order in which ``--help`` lists them.
@@ -147,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"sparc-dist {__version__}")
-    add_verbose(top)
+    add_common(top, "--verbose")
     top.set_defaults(verbose=False)
     group = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in COMMANDS:

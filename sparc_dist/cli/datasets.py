@@ -17,8 +17,8 @@ def add_parser(group: Any) -> None:
 
 def datasets(options: Namespace) -> int:
     """Prints the catalogue of data sets."""
-    from sparc_dist.datasets import KINDS
+    from sparc_dist.config import DATASET_KINDS
 
-    for name, kind in KINDS.items():
+    for name, kind in DATASET_KINDS.items():
         print(f"{name}\n    {kind.summary}\n    needs  {kind.needs}\n    from   {kind.origin}")
     return 0

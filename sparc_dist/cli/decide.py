@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparc_dist.cli.options import (
-    add_raw_csv,
+    add_common,
     add_unit,
-    add_wait,
     new_command,
     positive_float,
     positive_int,
@@ -63,8 +62,7 @@ def add_parser(group: Any) -> None:
     fixed.add_argument(
         "--top", type=positive_int, metavar="K", help="present are the K highest of each image"
     )
-    add_raw_csv(parser)
-    add_wait(parser)
+    add_common(parser, "--raw-csv", "--wait")
 
 
 def decide(options: Namespace) -> int:

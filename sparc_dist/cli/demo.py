@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import add_overwrite, add_wait, new_command, positive_int
+from sparc_dist.cli.options import OUT_TERMS, add_common, new_command, positive_int
+from sparc_dist.cli.output import run_config
+from sparc_dist.errors import in_terms
 
 TEXT = """\
 Draws 2,000 scenes with a fixed seed, takes compound prompts from the labels of other scenes, and
@@ -31,8 +32,7 @@ def add_parser(group: Any) -> None:
         metavar="N",
         help="number of scenes to draw (default: %(default)s)",
     )
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--overwrite", "--wait")
 
 
 def demo(options: Namespace) -> int:
@@ -41,6 +41,6 @@ def demo(options: Namespace) -> int:
     from sparc_dist.demo.inputs import write_demo
     from sparc_dist.runs import lease
 
-    with lease.writing(options.out, options.wait):
+    with in_terms(OUT_TERMS), lease.writing(options.out, options.wait):
         config = load_config(write_demo(options.out, options.images))
         return run_config(config, options.overwrite)

@@ -7,8 +7,8 @@ from argparse import Namespace
 from textwrap import fill
 from typing import Any
 
-from sparc_dist.cli.finish import print_failures
-from sparc_dist.cli.options import RUN, absolute_url, add_wait, new_command, run_root
+from sparc_dist.cli.options import RUN, absolute_url, add_common, new_command, run_root
+from sparc_dist.cli.output import print_failures
 from sparc_dist.errors import UserError
 from sparc_dist.research import EXPERIMENTS
 
@@ -62,7 +62,7 @@ def add_parser(group: Any) -> None:
         help=f"{_applies_to('variants')}: SPARC and duo with parts switched on and off, fitted to "
         "the stored scores, in place of the run's own methods",
     )
-    add_wait(parser)
+    add_common(parser, "--wait")
 
 
 def experiment(options: Namespace) -> int:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from contextlib import suppress
 from typing import Any
 
-from sparc_dist.cli.options import add_raw_csv, add_unit, check_out, new_command, run_root
+from sparc_dist.cli.options import add_common, add_unit, check_no_key, new_command, run_root
 from sparc_dist.errors import UserError
 
 #: Each format and what it writes.
@@ -42,7 +42,7 @@ def add_parser(group: Any) -> None:
     parser.add_argument("--format", required=True, metavar="F", choices=FORMATS, help="see above")
     parser.add_argument("--out", required=True, metavar="FILE", help="a file or a URL")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
-    add_raw_csv(parser)
+    add_common(parser, "--raw-csv")
 
 
 def export(options: Namespace) -> int:
@@ -54,7 +54,7 @@ def export(options: Namespace) -> int:
     out, is_csv = options.out, options.format.startswith("csv")
     if options.raw_csv and not is_csv:
         raise UserError(f"--raw-csv has no meaning for --format {options.format}; leave it out.")
-    check_out(out)
+    check_no_key("--out", out)
     # A store that forbids listing refuses to tell of a missing file.
     with suppress(PermissionError):
         if not options.overwrite and storage.exists(out):

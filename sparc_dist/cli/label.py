@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import run_to_end
-from sparc_dist.cli.options import (
-    add_overwrite,
-    add_raw_csv,
-    add_retry_errors,
-    add_wait,
-    new_command,
-)
-from sparc_dist.cli.terminal import grey
-from sparc_dist.errors import UserError
+from sparc_dist.cli.options import OUT_TERMS, add_common, new_command
+from sparc_dist.cli.output import grey, run_to_end
+from sparc_dist.errors import UserError, in_terms, quoted
 
 if TYPE_CHECKING:
     from sparc_dist.runs import Growing, Results
@@ -38,18 +33,8 @@ The model's weights come from the hub on first use; without internet, name a che
 --weights, or try the small model of this package with --model sparc-tiny.
 """
 SHOWN = 20  # images whose classes are printed
-#: What messages about a config call things, and what they are called here.
-OWN_WORDS = {
-    "Backbone model: ": "--model: ",
-    "label: backbones.0: ": "--model: ",
-    "label: datasets.0.images: ": "IMAGES: ",
-    "--to NEW": "--out NEW",
-    "on every node and set `weights_folder` to its folder": "here and name it with --weights FILE",
-    "on every node and set `weights` to its path": "here and name it with --weights FILE",
-    " there, on every node, or correct the path": " there, or correct --weights",
-    "set `weights` to": "set --weights to",
-    "write model: ": "use --model ",
-}
+#: A class does not end like this, a file does.
+_FILE_NAME = re.compile(r".*\.(txt|csv|tsv|json|ya?ml|md|names|list)|.*[/\\].*", re.I | re.S)
 
 
 def add_parser(group: Any) -> None:
@@ -77,25 +62,20 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--refit", action="store_true", help="fit again over all images, reading only new ones"
     )
-    add_retry_errors(parser)
-    add_overwrite(parser)
-    add_raw_csv(parser)
-    add_wait(parser)
+    add_common(parser, "--retry-errors", "--overwrite", "--raw-csv", "--wait")
 
 
 def label(options: Namespace) -> int:
     """Labels images."""
+    from sparc_dist.config import label_terms
     from sparc_dist.pipeline.executor import kept
 
-    try:
-        with kept(options.wait):
-            return _label(options)
-    except UserError as error:
-        raise UserError(_in_own_words(str(error))) from None
+    terms = label_terms("IMAGES", "--classes", "--model", "--weights", "--out")
+    with in_terms({**terms, **OUT_TERMS}), kept(options.wait):
+        return _label(options)
 
 
 def _label(options: Namespace) -> int:
-    from sparc_dist.cli.classes import read_classes
     from sparc_dist.config import label_config
 
     classes = read_classes(options.classes)
@@ -110,7 +90,7 @@ def _label(options: Namespace) -> int:
     done = run_to_end(config, options.overwrite, growing=growing, retry_errors=retry)
     root, results = done.layout.root, read_results(done.layout.root)
     if not results.metrics:
-        print(_in_own_words("\n".join(_remarks(results))), file=sys.stderr)
+        print("\n".join(_remarks(results)), file=sys.stderr)
         return 1
     url = done.layout.labels_csv
     # After photos were added, those are what one wants to see.
@@ -139,8 +119,44 @@ def _remarks(results: Results) -> Iterator[str]:
             yield text
 
 
-def _in_own_words(message: str) -> str:
-    """Returns a message about a config with the options of this command."""
-    for words, own in OWN_WORDS.items():
-        message = message.replace(words, own)
-    return message
+def read_classes(text: str) -> list[str]:
+    """Returns the classes that ``--classes`` names; raises UserError if they are wrong.
+
+    text: names separated by commas, a text file, or - for standard input.
+    """
+    from sparc_dist.config import check_classes
+
+    names = _names(text)
+    if len(names) == 1:
+        _check_lone(names[0])
+    try:
+        check_classes(names)
+    except ValueError as error:
+        raise UserError(f"--classes: {error}.") from None
+    return names
+
+
+def _names(text: str) -> list[str]:
+    from sparc_dist import storage
+    from sparc_dist.config import names_in
+
+    if text == "-":
+        lines = list(names_in(sys.stdin))
+    elif storage.is_remote(text) or os.path.isfile(text):
+        lines = list(names_in(storage.read_lines(text)))
+    else:
+        lines = [text]
+    if len(lines) == 1:  # which may list them all
+        lines = [name.strip() for name in lines[0].split(",") if name.strip()]
+    return lines
+
+
+def _check_lone(name: str) -> None:
+    """Raises UserError about a single class that is most likely not meant as one."""
+    if _FILE_NAME.fullmatch(name):
+        raise UserError(
+            f"--classes {name}: there is no such file; check the path, or list the names with "
+            "commas between them."
+        )
+    if ";" in name:
+        raise UserError(f"--classes {quoted(name)} is one class; separate the names by commas.")

@@ -7,13 +7,52 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.errors import NEW_OUTPUT, Option, UserError, quoted
 
+EXTEND = Option("--extend adds new images, ")
+#: The terms of commands with --out, none of which has --extend.
+OUT_TERMS = {NEW_OUTPUT: "--out NEW", EXTEND: ""}
 RUN = "a run: its folder, its URL, or its config"
 EPILOG = """\
 exit codes: 0 all done; 1 a unit failed, the others are done; 2 the input is wrong, or the command
 could not continue; 130 stopped by Ctrl-C, 143 by SIGTERM: run the same command again to resume.
 """
+#: Arguments and options of several commands.
+COMMON: dict[str, dict[str, Any]] = {
+    "config": {
+        "metavar": "CONFIG",
+        "nargs": "?",
+        "help": "a YAML file (default: SPARC_CONFIG, or sparc.yaml in this folder)",
+    },
+    "run": {
+        "metavar": "RUN",
+        "nargs": "?",
+        "help": f"{RUN} (default: SPARC_CONFIG, or sparc.yaml in this folder)",
+    },
+    "--dataset": {"metavar": "NAME", "help": "which dataset, if there are several"},
+    "--backbone": {"metavar": "NAME", "help": "which backbone, if there are several"},
+    "--retry-errors": {
+        "choices": ("all", "passing", "none"),
+        "default": "passing",
+        "help": "which images that could not be read are tried again: passing are those that were "
+        "absent or refused (default: %(default)s)",
+    },
+    "--overwrite": {
+        "action": "store_true",
+        "help": "first delete what an earlier run left there",
+    },
+    "--raw-csv": {
+        "action": "store_true",
+        "help": "leave texts such as =1+1 in CSV files as they are, which spreadsheets calculate",
+    },
+    # It may stand before the command, too; with a default, that of the command would count.
+    "--verbose": {
+        "action": "store_true",
+        "default": argparse.SUPPRESS,
+        "help": "log more, and show tracebacks",
+    },
+    "--wait": {"action": "store_true", "help": "wait while another process writes to the run"},
+}
 
 
 def new_command(
@@ -28,30 +67,15 @@ def new_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_verbose(parser)
+    add_common(parser, "--verbose")
     parser.set_defaults(command=does)
     return parser
 
 
-def add_verbose(parser: Any) -> None:
-    """Adds --verbose, which may stand before the command or after it."""
-    # Without a default: that of the command would replace what was given before it.
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="log more, and show tracebacks",
-    )
-
-
-def add_config(parser: Any) -> None:
-    """Adds the config, which may be left out."""
-    parser.add_argument(
-        "config",
-        metavar="CONFIG",
-        nargs="?",
-        help="a YAML file (default: SPARC_CONFIG, or sparc.yaml in this folder)",
-    )
+def add_common(parser: Any, *names: str) -> None:
+    """Adds arguments and options that several commands have."""
+    for name in names:
+        parser.add_argument(name, **COMMON[name])
 
 
 def run_root(text: str | None, option: str = "RUN") -> str:
@@ -67,18 +91,9 @@ def run_root(text: str | None, option: str = "RUN") -> str:
 def check_no_key(option: str, url: str) -> None:
     """Raises UserError if a URL holds a key: it will be printed."""
     from sparc_dist import storage
-    from sparc_dist.config import KEYS_IN_URL
 
     if storage.without_secrets(url) != url:
-        raise UserError(f"{option} {KEYS_IN_URL}.")
-
-
-def check_out(url: str) -> None:
-    """Raises UserError if the place of an output holds a key: it will be printed."""
-    from sparc_dist import storage
-
-    if storage.without_secrets(url) != url:
-        raise UserError("--out contains a key; leave it out and set it in the environment.")
+        raise UserError(f"{option} contains a key; leave it out and set it in the environment.")
 
 
 def unknown_class(option: str, name: str, classes: Sequence[str]) -> UserError:
@@ -89,51 +104,10 @@ def unknown_class(option: str, name: str, classes: Sequence[str]) -> UserError:
     )
 
 
-def add_run(parser: Any) -> None:
-    """Adds a run, which may be left out."""
-    default = "SPARC_CONFIG, or sparc.yaml in this folder"
-    parser.add_argument("run", metavar="RUN", nargs="?", help=f"{RUN} (default: {default})")
-
-
 def add_unit(parser: Any, name: str = "RUN", text: str = RUN) -> None:
     """Adds a finished run, and which of its units."""
     parser.add_argument(name.lower(), metavar=name, help=text)
-    for what in ("dataset", "backbone"):
-        parser.add_argument(f"--{what}", metavar="NAME", help=f"which {what}, if there are several")
-
-
-def add_overwrite(parser: Any) -> None:
-    """Adds the option to replace an earlier run."""
-    parser.add_argument(
-        "--overwrite", action="store_true", help="first delete what an earlier run left there"
-    )
-
-
-def add_raw_csv(parser: Any) -> None:
-    """Adds --raw-csv."""
-    parser.add_argument(
-        "--raw-csv",
-        action="store_true",
-        help="leave texts such as =1+1 in CSV files as they are, which spreadsheets calculate",
-    )
-
-
-def add_wait(parser: Any) -> None:
-    """Adds the option to wait for another writer."""
-    parser.add_argument(
-        "--wait", action="store_true", help="wait while another process writes to the run"
-    )
-
-
-def add_retry_errors(parser: Any) -> None:
-    """Adds the option about images that could not be read."""
-    parser.add_argument(
-        "--retry-errors",
-        choices=("all", "passing", "none"),
-        default="passing",
-        help="which images that could not be read are tried again: passing are those that were "
-        "absent or refused (default: %(default)s)",
-    )
+    add_common(parser, "--dataset", "--backbone")
 
 
 def positive_int(text: str) -> int:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.options import add_config, new_command, non_negative_int, positive_float
+from sparc_dist.cli.options import add_common, new_command, non_negative_int, positive_float
 
 if TYPE_CHECKING:
     from sparc_dist.config import Config
@@ -27,7 +27,7 @@ Hours follow from speeds; set them to those of your machines.
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "plan", plan, "estimate what a run takes", TEXT)
-    add_config(parser)
+    add_common(parser, "config")
     for name, of in (("cpus", "CPUs"), ("gpus", "GPUs"), ("nodes", "machines")):
         parser.add_argument(
             f"--{name}", type=non_negative_int, metavar="N", help=f"number of {of} to plan for"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.options import add_config, new_command
+from sparc_dist.cli.options import add_common, new_command
 
 TEXT = """\
 Builds the prompt bank of every data set of CONFIG, writes it to the run's DATASET/prompts.parquet
@@ -19,7 +19,7 @@ paired with all others (prompts.pairs_per_class).
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "prompts", prompts, "build and show the prompts", TEXT)
-    add_config(parser)
+    add_common(parser, "config")
     parser.add_argument(
         "--show", action="store_true", help="print background classes and compound prompts"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.finish import print_report
-from sparc_dist.cli.options import add_run, add_wait, new_command, run_root
+from sparc_dist.cli.options import add_common, new_command, run_root
+from sparc_dist.cli.output import print_report
 
 TEXT = "Writes tables, page and pictures of what a run has finished so far; needs no Ray."
 
@@ -14,7 +14,7 @@ TEXT = "Writes tables, page and pictures of what a run has finished so far; need
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "report", report, "write the report of a run again", TEXT)
-    add_run(parser)
+    add_common(parser, "run")
     parser.add_argument(
         "--against",
         metavar="RUN",
@@ -22,7 +22,7 @@ def add_parser(group: Any) -> None:
         default=[],
         help="other runs that the report's page for comparisons offers, too",
     )
-    add_wait(parser)
+    add_common(parser, "--wait")
 
 
 def report(options: Namespace) -> int:

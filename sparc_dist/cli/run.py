@@ -5,16 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import run_config
-from sparc_dist.cli.options import (
-    RUN,
-    add_config,
-    add_overwrite,
-    add_retry_errors,
-    add_wait,
-    new_command,
-    run_root,
-)
+from sparc_dist.cli.options import RUN, add_common, new_command, run_root
+from sparc_dist.cli.output import run_config
 from sparc_dist.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +41,7 @@ those of the same name in RUN, or its only ones; the weights must be the same.
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "run", run, "run a config: images in, final scores out", TEXT)
-    add_config(parser)
+    add_common(parser, "config")
     parser.add_argument("--to", metavar="URL", help="output URL, instead of the config's `output`")
     parser.add_argument(
         "--only", choices=("score", "reduce"), help="do only one of the two phases that need Ray"
@@ -64,9 +56,7 @@ def add_parser(group: Any) -> None:
         metavar="RUN",
         help=f"score stored embeddings instead of images; {RUN}",
     )
-    add_retry_errors(parser)
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--retry-errors", "--overwrite", "--wait")
 
 
 def run(options: Namespace) -> int:

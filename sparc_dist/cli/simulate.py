@@ -6,16 +6,16 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from sparc_dist.cli.finish import print_failures, print_report
 from sparc_dist.cli.options import (
+    OUT_TERMS,
     absolute_url,
-    add_overwrite,
-    add_wait,
+    add_common,
     new_command,
     non_negative_int,
     positive_int,
 )
-from sparc_dist.errors import UserError, quoted
+from sparc_dist.cli.output import print_failures, print_report
+from sparc_dist.errors import UserError, in_terms, quoted
 
 if TYPE_CHECKING:
     from sparc_dist.research.simulation_model import Noise
@@ -70,13 +70,12 @@ def add_parser(group: Any) -> None:
     parser.add_argument(
         "--out", default="sparc-simulated", metavar="DIR", help="(default: %(default)s)"
     )
-    add_overwrite(parser)
-    add_wait(parser)
+    add_common(parser, "--overwrite", "--wait")
 
 
 def simulate(options: Namespace) -> int:
     """Makes a simulated run."""
-    from sparc_dist.datasets import KINDS
+    from sparc_dist.config import DATASET_KINDS
     from sparc_dist.pipeline.executor import kept
     from sparc_dist.report import write_report
     from sparc_dist.research.simulation import Settings, simulate
@@ -84,7 +83,8 @@ def simulate(options: Namespace) -> int:
 
     images, classes = IMAGES, CLASSES
     if options.like:
-        images, classes = KINDS[options.like].images, len(KINDS[options.like].classes)
+        like = DATASET_KINDS[options.like]
+        images, classes = like.images, len(like.classes)
     named: int | tuple[str, ...] = classes
     if options.classes is not None:
         names = tuple(name.strip() for name in options.classes.split(",") if name.strip())
@@ -93,7 +93,7 @@ def simulate(options: Namespace) -> int:
     given = (options.images or images, named, options.seed, labels, _noise(options.noise))
     settings = Settings(*given, backbones=options.backbones)
     root = absolute_url("--out", options.out)
-    with lease.writing(root, options.wait), kept():
+    with in_terms(OUT_TERMS), lease.writing(root, options.wait), kept():
         done = simulate(root, settings, options.overwrite)
         print_failures(done.failures, sys.stderr)
         results = write_report(done.layout.root)

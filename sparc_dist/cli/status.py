@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.options import add_run, new_command, run_root
+from sparc_dist.cli.options import add_common, new_command, run_root
 
 TEXT = """\
 Shows for each unit of a run how many of its images and shards are scored, how many images could not
@@ -20,7 +20,7 @@ example:
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "status", status, "show how far a run is", TEXT)
-    add_run(parser)
+    add_common(parser, "run")
 
 
 def status(options: Namespace) -> int:

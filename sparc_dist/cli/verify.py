@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from sparc_dist.cli.options import add_run, new_command, run_root
+from sparc_dist.cli.options import add_common, new_command, run_root
 
 TEXT = """\
 Reads every file of a run and compares it with the checksum that was taken when it was written.
@@ -24,7 +24,7 @@ example:
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "verify", verify, "check every file of a run", TEXT)
-    add_run(parser)
+    add_common(parser, "run")
 
 
 def verify(options: Namespace) -> int:

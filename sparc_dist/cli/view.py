@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError, Namespace
 from typing import Any
 
-from sparc_dist.cli.options import add_run, new_command, run_root
+from sparc_dist.cli.options import add_common, new_command, run_root
 
 TEXT = """\
 Serves a run to your browser: its report, all images of each class by their score, a search by image
@@ -24,7 +24,7 @@ examples:
 def add_parser(group: Any) -> None:
     """Adds the command."""
     parser = new_command(group, "view", view, "look at a run and review it in a browser", TEXT)
-    add_run(parser)
+    add_common(parser, "run")
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="a port (default: any that is free)"
     )

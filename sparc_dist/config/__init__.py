@@ -5,11 +5,27 @@ and models of a config (``datasets``, ``backbones``). Uses: ``core`` (the method
 ``errors``.
 """
 
-from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
-from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
-from sparc_dist.config.file import find_config, load_config, parse, resolve
-from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config
-from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
+from sparc_dist.config.backbone import (
+    ENSEMBLE,
+    OPENAI,
+    SIMULATED,
+    TINY,
+    BackboneConfig,
+    Features,
+    is_file_name,
+)
+from sparc_dist.config.file import (
+    LABEL_MODEL,
+    LABEL_UNIT,
+    find_config,
+    label_config,
+    label_terms,
+    load_config,
+    parse,
+    resolve,
+)
+from sparc_dist.config.kinds import DATASET_KINDS, DatasetKind
+from sparc_dist.config.names import check_classes, letters, names_in, words_of
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
     Config,
@@ -21,12 +37,10 @@ from sparc_dist.config.schema import (
     Store,
     StoredPrecision,
 )
-from sparc_dist.config.section import KEYS_IN_URL
 
 __all__ = [
     "DATASET_KINDS",
     "ENSEMBLE",
-    "KEYS_IN_URL",
     "LABEL_MODEL",
     "LABEL_UNIT",
     "MAX_IMAGE_BYTES",
@@ -36,6 +50,7 @@ __all__ = [
     "BackboneConfig",
     "Config",
     "DatasetConfig",
+    "DatasetKind",
     "Features",
     "LLMConfig",
     "PairTemplate",
@@ -47,6 +62,7 @@ __all__ = [
     "find_config",
     "is_file_name",
     "label_config",
+    "label_terms",
     "letters",
     "load_config",
     "names_in",

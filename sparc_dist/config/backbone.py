@@ -1,4 +1,4 @@
-"""The section of a backbone."""
+"""The section of a backbone, the models that have a name here, and those of the paper."""
 
 from __future__ import annotations
 
@@ -7,14 +7,39 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from sparc_dist.config.presets import OPENAI, SIMULATED, TINY
-from sparc_dist.config.section import Name, Section, Url
+from sparc_dist.config.names import Name, Section, Url
+from sparc_dist.errors import Option
+
+#: The model that is bundled with this package.
+TINY = "sparc-tiny"
+#: Not a model: ``sparc-dist simulate`` draws its scores from the noise model.
+SIMULATED = "simulated"
+#: Not a backbone either: the unit that averages those of a data set.
+ENSEMBLE = "ensemble"
+
+#: The paper's backbones: the model, and the name of OpenAI's file with its weights.
+OPENAI = {
+    "ViT-L-14-336": ("ViT-L-14-336-quickgelu", "ViT-L-14-336px.pt"),
+    "ViT-L-14": ("ViT-L-14-quickgelu", "ViT-L-14.pt"),
+    "ViT-B-16": ("ViT-B-16-quickgelu", "ViT-B-16.pt"),
+    "ViT-B-32": ("ViT-B-32-quickgelu", "ViT-B-32.pt"),
+    "RN50x64": ("RN50x64-quickgelu", "RN50x64.pt"),
+    "RN50x16": ("RN50x16-quickgelu", "RN50x16.pt"),
+    "RN50x4": ("RN50x4-quickgelu", "RN50x4.pt"),
+    "RN101": ("RN101-quickgelu", "RN101.pt"),
+    "RN50": ("RN50-quickgelu", "RN50.pt"),
+}
 
 #: What prompts are compared with: the image's embedding, those of its patches, or both.
 Features = Literal["global", "local", "both"]
 #: The factor that similarities of patches have in their softmax.
 LOCAL_SCALE = 100.0
-
+#: What messages about weights ask for.
+WEIGHTS = Option("`weights`")
+WRITE_MODEL = Option("write model:")
+SET_WEIGHTS = Option("on every node and set `weights` to its path")
+SET_FOLDER = Option("on every node and set `weights_folder` to its folder")
+EVERYWHERE = Option(", on every node, or correct the path")
 
 #: How the names of checkpoint files end.
 _FILES = (".pt", ".pth", ".bin", ".safetensors")
@@ -55,11 +80,11 @@ class BackboneConfig(Section):
     def _check_weights(self) -> BackboneConfig:
         builtin = self.model in (TINY, SIMULATED)
         if builtin and self.weights is not None:
-            raise ValueError(f"model: {self.model} takes no weights; remove `weights`")
+            raise ValueError(f"{self.model} takes no weights; remove {WEIGHTS}")
         if builtin and self.image_size is not None:
-            raise ValueError(f"model: {self.model} has one input size; remove `image_size`")
+            raise ValueError(f"{self.model} has one input size; remove `image_size`")
         if not builtin and self.weights is None:
-            raise ValueError("`weights` is missing; name an open_clip tag or a checkpoint file")
+            raise ValueError(f"{WEIGHTS} is missing; name an open_clip tag or a checkpoint file")
         if self.sha256 and not is_file_name(self.weights or ""):
             raise ValueError("`sha256` needs a checkpoint file; name one under `weights`")
         file, at, _ = (self.weights or "").rpartition("@")
@@ -70,7 +95,7 @@ class BackboneConfig(Section):
         right = f"{self.model}-quickgelu"
         if self.tag == "openai" and right in dict(OPENAI.values()):
             raise ValueError(
-                f"OpenAI's weights give wrong scores with {self.model}; write model: {right}"
+                f"OpenAI's weights give wrong scores with {self.model}; {WRITE_MODEL} {right}"
             )
         return self
 
@@ -81,6 +106,11 @@ class BackboneConfig(Section):
         if self.features != "global" and self.model == SIMULATED:
             raise ValueError(f"model: {SIMULATED} has no images; remove `features`")
         return self
+
+    @property
+    def place(self) -> Option:
+        """What messages about it begin with."""
+        return Option(f"Backbone {self.name}")
 
     @property
     def tag(self) -> str:

@@ -1,6 +1,6 @@
-"""Config files: reads YAML and returns a checked Config with absolute paths.
+"""Configs from files, from Python and of ``label``: checked, and with absolute paths.
 
-Relative paths are relative to the config file's folder.
+Relative paths are relative to the config file's folder, or else to the current one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import yaml
 from pydantic import ValidationError
 
 from sparc_dist import storage
-from sparc_dist.config.backbone import BackboneConfig, is_file_name
-from sparc_dist.config.presets import OPENAI
+from sparc_dist.config.backbone import (
+    EVERYWHERE,
+    OPENAI,
+    SET_FOLDER,
+    SET_WEIGHTS,
+    TINY,
+    WEIGHTS,
+    WRITE_MODEL,
+    BackboneConfig,
+    is_file_name,
+)
+from sparc_dist.config.names import KEYS_IN_URL
 from sparc_dist.config.schema import Config
-from sparc_dist.config.section import KEYS_IN_URL
-from sparc_dist.errors import UserError, did_you_mean, quoted
+from sparc_dist.errors import Option, Terms, UserError, did_you_mean, quoted
 from sparc_dist.storage import is_remote
 
 #: The config file that is read if none is named.
@@ -28,6 +37,10 @@ DEFAULT_CONFIG = "sparc.yaml"
 LARGEST = 2**22
 #: Part of the path of the working folder that Ray unpacks for a job.
 RAY_WORKING_DIR = "/working_dir_files/"
+#: The model that ``label`` uses if none is named.
+LABEL_MODEL = "ViT-B-16-quickgelu"
+#: The names of the only data set and backbone of such a run.
+LABEL_UNIT = ("images", "model")
 
 
 def find_config(path: str | None) -> str:
@@ -64,8 +77,11 @@ def load_config(path: str, output: str | None = None) -> Config:
     return resolve(parse(raw, path), base)
 
 
-def parse(raw: dict[str, Any], where: str) -> Config:
-    """Checks a raw config; the error of a wrong one has one sentence per wrong field."""
+def parse(raw: dict[str, Any], where: str = "") -> Config:
+    """Checks a raw config; the error of a wrong one has one sentence per wrong field.
+
+    where: the file that it is from.
+    """
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
@@ -73,7 +89,7 @@ def parse(raw: dict[str, Any], where: str) -> Config:
         # pydantic also reports a list as too short if its items are wrong; once is enough.
         relevant = [p for p in problems if p["type"] != "too_short" or not p["input"]]
         lines = [_problem_line(problem) for problem in relevant or problems]
-        raise UserError(f"{where}: " + " ".join(lines)) from None
+        raise UserError(" ".join([f"{where}:", *lines] if where else lines)) from None
 
 
 def resolve(config: Config, base: str) -> Config:
@@ -118,6 +134,54 @@ def resolve(config: Config, base: str) -> Config:
     )
 
 
+def label_config(
+    images: Sequence[str],
+    classes: Sequence[str],
+    out: str,
+    model: str = LABEL_MODEL,
+    weights: str | None = None,
+) -> Config:
+    """Returns the config of some images, their classes and one model.
+
+    images: photos, folders, patterns or URLs. weights: OpenAI's by default.
+    """
+    if weights is None and model != TINY:
+        weights = "openai"
+    dataset = {
+        "name": LABEL_UNIT[0],
+        "kind": "folder",
+        "images": images[0] if len(images) == 1 else images,
+        "classes": classes,
+    }
+    raw = {
+        "output": out,
+        "datasets": [dataset],
+        "backbones": [{"name": LABEL_UNIT[1], "model": model, "weights": weights}],
+        "max_error_share": 1,  # unreadable images have rows of their own
+    }
+    return resolve(parse(raw), os.getcwd())
+
+
+def label_terms(images: str, classes: str, model: str, weights: str, out: str) -> Terms:
+    """Returns the terms of a command or function, given what it calls each part of such a config.
+
+    Its weights are on one machine.
+    """
+    return {
+        Option("datasets.0.images"): images,
+        Option("datasets.0.classes"): classes,
+        Option("backbones.0"): model,
+        Option("backbones.0.weights"): weights,
+        Option("output"): out,
+        Option(f"Backbone {LABEL_UNIT[1]}"): model,
+        WRITE_MODEL: f"use {model}",
+        WEIGHTS: weights,
+        SET_WEIGHTS: f"here and name it with {weights}",
+        SET_FOLDER: f"here and name it with {weights}",
+        EVERYWHERE: f", or correct {weights}",
+    }
+
+
 def _with_weights_at(
     absolute: Callable[[str], str], backbone: BackboneConfig, folder: str | None
 ) -> BackboneConfig:
@@ -127,7 +191,7 @@ def _with_weights_at(
     if folder is not None and backbone.tag == "openai" and backbone.model in files:
         if backbone.revision is not None:
             raise UserError(
-                f"Backbone {backbone.name}: the weights {weights} are the hub's, and "
+                f"{backbone.place}: the weights {weights} are the hub's, and "
                 "`weights_folder` has no revisions; remove one of the two."
             )
         weights = storage.join(folder, files[backbone.model])
@@ -138,7 +202,7 @@ def _with_weights_at(
 
 def _problem_line(problem: dict[str, Any]) -> str:
     """Returns one line about a pydantic error: the field, what is wrong and what to do."""
-    field = ".".join(map(_key, problem["loc"])) or "config"
+    field = Option(".".join(map(_key, problem["loc"])) or "config")
     # pydantic reports unknown keys of a dataclass, as `method:` is, with the second type.
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         known = did_you_mean(str(problem["loc"][-1]), _keys_at(problem["loc"][:-1]))

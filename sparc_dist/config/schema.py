@@ -12,10 +12,9 @@ from pydantic import (
     model_validator,
 )
 
-from sparc_dist.config.backbone import BackboneConfig
-from sparc_dist.config.class_names import check_classes
-from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED
-from sparc_dist.config.section import Name, Section, Url, check_url
+from sparc_dist.config.backbone import ENSEMBLE, OPENAI, SIMULATED, BackboneConfig
+from sparc_dist.config.kinds import DATASET_KINDS
+from sparc_dist.config.names import Name, Section, Url, check_classes, check_url
 from sparc_dist.core import Method
 
 
@@ -142,49 +141,58 @@ class DatasetConfig(Section):
     @field_validator("images")
     @classmethod
     def _check_images(cls, images: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not images:
+            raise ValueError("names no image; name at least one place")
         for url in [images] if isinstance(images, str) else images:
             check_url(url)
         return images
 
+    @field_validator("classes", "background")
+    @classmethod
+    def _check_names(
+        cls, names: tuple[str, ...] | str | None, info: ValidationInfo
+    ) -> tuple[str, ...] | str | None:
+        if isinstance(names, str):
+            check_url(names)
+        elif names or (names is not None and info.field_name == "classes"):
+            check_classes(names)
+        return names
+
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, raw: Any) -> Any:
-        """Fills in the paper's settings for official data sets, and our defaults for others."""
+        """Fills in the defaults of the kind."""
         if not isinstance(raw, dict):
             return raw
         raw = {"kind": "manifest", **raw, "prompts": raw.get("prompts") or {}}
-        preset = DATASET_KINDS.get(str(raw["kind"]))
-        defaults = {"background": "none", "templates": "openai"}
-        raw = {**(defaults if preset else {"background": "auto", "templates": "simple"}), **raw}
-        if not isinstance(raw["prompts"], dict):
-            return raw
-        prompts = {"source": "training" if preset else "all-pairs", **raw["prompts"]}
-        if preset:
-            prompts = {"direction": preset.direction, **prompts}
-            raw = {"resnet_size": preset.resnet_size, **raw}
-        return {**raw, "prompts": prompts}
+        kind = DATASET_KINDS.get(str(raw["kind"]), DATASET_KINDS["manifest"])
+        raw = {**kind.defaults, **raw}
+        if isinstance(raw["prompts"], dict):
+            raw["prompts"] = {**kind.prompt_defaults, **raw["prompts"]}
+        return raw
 
     @model_validator(mode="after")
     def _check_classes(self) -> DatasetConfig:
-        official = DATASET_KINDS[self.kind] is not None
-        if official and self.classes is not None:
+        kind = DATASET_KINDS[self.kind]
+        if kind.official and self.classes is not None:
             raise ValueError(f"kind: {self.kind} has its own classes; remove `classes`")
-        if not official and self.classes is None:
+        if not kind.official and self.classes is None:
             raise ValueError("`classes` is missing; list the names, or name a file that lists them")
-        if not official and self.prompts.source == "training":
+        if not kind.official and self.prompts.source == "training":
             raise ValueError(
                 f"kind: {self.kind} has no training labels; use source: labels with a table"
             )
-        if not isinstance(self.images, str) and (self.kind != "folder" or not self.images):
-            raise ValueError("`images` may be a list only with kind: folder, of one or more")
-        for names in (self.classes, self.background):
-            if isinstance(names, str):
-                check_url(names)
-        if isinstance(self.classes, tuple):
-            check_classes(self.classes)
-        if isinstance(self.background, tuple) and self.background:
-            check_classes(self.background)
+        if not isinstance(self.images, str) and not kind.several:
+            several = [name for name, other in DATASET_KINDS.items() if other.several]
+            raise ValueError(f"`images` may be a list only with kind: {' or '.join(several)}")
         return self
+
+    @property
+    def texts(self) -> list[str]:
+        """The files that it names besides its images."""
+        prompts = self.prompts
+        named = (self.classes, self.background_file, prompts.labels, prompts.sets)
+        return [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
 
     @property
     def background_file(self) -> str | None:

@@ -1,16 +1,15 @@
 """Data sets: reads each kind and makes images.parquet and a prompt bank from it.
 
-Belongs here: one module per kind with its ``KIND``; labels and manifests as users write them.
+Belongs here: the readers of all kinds; labels and manifests as users write them.
 Does not: decoding (``images``), wording prompts (``prompts``). Uses: ``prompts``, ``images``,
 ``runs``, ``config``, ``storage``, ``errors``.
 """
 
-from sparc_dist.datasets.bank import dataset_bank
-from sparc_dist.datasets.catalogue import KINDS, class_names, open_source
+from sparc_dist.datasets.bank import DatasetSize, bank_facts, dataset_bank, size_of
 from sparc_dist.datasets.changes import image_changes
-from sparc_dist.datasets.duplicates import check_unique
 from sparc_dist.datasets.images import (
     SCHEMA,
+    check_unique,
     chunks,
     images_table,
     list_images,
@@ -19,10 +18,9 @@ from sparc_dist.datasets.images import (
 )
 from sparc_dist.datasets.manifest import Manifest
 from sparc_dist.datasets.reused import ReusedImages
-from sparc_dist.datasets.size import DatasetSize, bank_facts, size_of
+from sparc_dist.datasets.sources import class_names, open_source
 
 __all__ = [
-    "KINDS",
     "SCHEMA",
     "DatasetSize",
     "Manifest",

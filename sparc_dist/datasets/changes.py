@@ -10,9 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets.catalogue import class_names, open_source
-from sparc_dist.datasets.duplicates import check_unique
-from sparc_dist.datasets.images import stored_shards
+from sparc_dist.datasets.images import check_unique, stored_shards
+from sparc_dist.datasets.sources import open_source
 from sparc_dist.runs import DatasetLayout
 from sparc_dist.runs.outcome import read_dataset_facts
 
@@ -58,7 +57,7 @@ class Comparison:
     """
 
     def __init__(self, dataset: DatasetConfig, layout: DatasetLayout) -> None:
-        self.source = open_source(dataset, class_names(dataset))
+        self.source = open_source(dataset)
         stored = [_hashes(rows) for rows in stored_shards(layout)]
         columns = [np.concatenate(parts) for parts in zip(*stored, strict=True)]
         order = np.argsort(columns[0])

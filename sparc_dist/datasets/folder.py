@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import chunks, images_table, in_utf8
-from sparc_dist.datasets.kind import DatasetKind
 from sparc_dist.errors import UserError
 from sparc_dist.images import HEIC, SUFFIXES
 from sparc_dist.runs import names_of_run
@@ -27,7 +26,7 @@ class Folder:
     With several places it is the path within the folder that they have in common.
     """
 
-    def __init__(self, images: str | Sequence[str]) -> None:
+    def __init__(self, images: str | Sequence[str], classes: Sequence[str] = ()) -> None:
         urls = [images] if isinstance(images, str) else images
         self._urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.notes: list[str] = []
@@ -54,7 +53,8 @@ class Folder:
     ) -> Iterator[pa.Table]:
         """Yields the images of folders, each with the files in it."""
         folders, found = zip(*places, strict=True)
-        common = _common_folder(folders)
+        levels = zip(*(folder.split("/") for folder in folders), strict=False)
+        common = "/".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels))
         count = not_utf8 = 0
         for files in chunks(chain.from_iterable(found)):
             uris, versions = zip(*files, strict=True)
@@ -111,7 +111,8 @@ class Folder:
     def _skipped_kinds(self) -> str:
         """Returns how many files of which kinds were skipped, the most frequent first."""
         kinds = [(kind, count) for kind, count in self._skipped.most_common() if count]
-        shown = [f"{count:,} {kind}{_hint(kind)}" for kind, count in kinds[:KINDS_SHOWN]]
+        hint = dict.fromkeys(HEIC, " (install pillow-heif to read them)")
+        shown = [f"{count:,} {kind}{hint.get(kind, '')}" for kind, count in kinds[:KINDS_SHOWN]]
         rest = sum(count for _, count in kinds[KINDS_SHOWN:])
         return ", ".join([*shown, *([f"{rest:,} others"] if rest else [])])
 
@@ -121,21 +122,3 @@ def _left_out(folder: str, names: list[str]) -> dict[str, str]:
     hidden = (name for name in names if name.startswith("."))
     own = names_of_run(folder, names)
     return dict.fromkeys(hidden, "hidden") | dict.fromkeys(own, "written by a run")
-
-
-def _hint(kind: str) -> str:
-    return " (install pillow-heif to read them)" if kind in HEIC else ""
-
-
-def _common_folder(folders: Sequence[str]) -> str:
-    """Returns the longest folder that contains all of them."""
-    levels = zip(*(folder.split("/") for folder in folders), strict=False)
-    return "/".join(level[0] for level in takewhile(lambda level: len({*level}) == 1, levels))
-
-
-KIND = DatasetKind(
-    "all images in a folder and its subfolders, without labels",
-    "images: the folder, an image, a pattern such as photos/*.jpg, or a list of these; classes",
-    "your own",
-    lambda images, classes: Folder(images),
-)

@@ -1,7 +1,8 @@
-"""A manifest: a Parquet or CSV table with one row per image."""
+"""A manifest: a Parquet or CSV table with one row per image; labels as users write them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,8 +12,6 @@ import pyarrow.parquet as pq
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import BATCH_ROWS, images_table
-from sparc_dist.datasets.kind import DatasetKind
-from sparc_dist.datasets.labels import LabelReader
 from sparc_dist.errors import UserError, one_line, quoted
 from sparc_dist.storage import is_web, without_secrets
 
@@ -43,7 +42,8 @@ class Manifest:
                 # Ids are written to many files, so they must not contain the key of a signed URL.
                 ids = [without_secrets(uri) if isinstance(uri, str) else uri for uri in uris]
             for offset, (uri, image_id) in enumerate(zip(uris, ids, strict=True)):
-                if not isinstance(uri, str) or not uri or not _is_id(image_id):
+                named = isinstance(image_id, str | int | float) and image_id != ""
+                if not isinstance(uri, str) or not uri or not named:
                     raise UserError(
                         f"{self._url}, row {row + offset}: uri or image_id is missing or not "
                         "text; fill it in."
@@ -103,7 +103,9 @@ class Manifest:
             raise UserError(f"{self._url} is neither .parquet nor .csv; use one of the two.")
         try:
             with storage.open_file(self._url) as file:
-                for batch in self._parse(file):
+                for batch in (
+                    self._parquet(file) if self._url.endswith(".parquet") else self._csv(file)
+                ):
                     batch.validate(full=True)  # Parquet strings may not be valid UTF-8
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:
@@ -113,9 +115,6 @@ class Manifest:
                 f"{self._url} cannot be read as a table ({one_line(error)}); correct it, or write "
                 "it again."
             ) from None
-
-    def _parse(self, file: Any) -> Iterator[pa.RecordBatch]:
-        return self._parquet(file) if self._url.endswith(".parquet") else self._csv(file)
 
     def _parquet(self, file: Any) -> Iterator[pa.RecordBatch]:
         table = pq.ParquetFile(file)
@@ -153,8 +152,65 @@ class Manifest:
         return found
 
 
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str | int | float) and value != ""
+class LabelReader:
+    """Reads the label cells of a table: lists of names or indices, or "cat;dog"."""
+
+    def __init__(self, classes: Sequence[str], where: str) -> None:
+        self._index_of = {name: index for index, name in enumerate(classes)}
+        self._where = where
+        self._known = 0
+        self._unknown: Counter[str] = Counter()
+
+    def read(self, value: Any, row: int) -> list[int] | None:
+        """Returns the class indices of a cell; None if the labels are unknown."""
+        if value is None:
+            return None
+        items = value
+        if isinstance(value, str):
+            items = [name for name in value.split(";") if name.strip()]
+        if not isinstance(items, list):
+            raise UserError(
+                f"{self._where}, row {row}: labels must be a list, not {quoted(items)}; correct it."
+            )
+        indices = [index for item in items if (index := self._index(item)) is not None]
+        if len(set(indices)) < len(indices):
+            raise UserError(
+                f"{self._where}, row {row}: duplicate label; list each class in the image once."
+            )
+        return sorted(indices)
+
+    def _index(self, item: Any) -> int | None:
+        index = item
+        if isinstance(item, str):
+            name = item.strip()
+            # In a CSV an index is text too; a class may also be called "7".
+            number = int(name) if name.isdecimal() and len(name) < 10 else None
+            index = self._index_of.get(name, number)
+        # True and False are integers in Python, but not meant as indices.
+        if (
+            isinstance(index, int)
+            and not isinstance(index, bool)
+            and 0 <= index < len(self._index_of)
+        ):
+            self._known += 1
+            return index
+        self._unknown[str(item)] += 1
+        return None
+
+    def notes(self) -> list[str]:
+        """Returns a note on unknown labels; raises UserError if no label is known."""
+        if not self._unknown:
+            return []
+        example = self._unknown.most_common(1)[0][0]
+        if not self._known:
+            raise UserError(
+                f"{self._where}: no label is one of the {len(self._index_of)} classes (an example "
+                f"is {quoted(example)}); correct the labels or the classes."
+            )
+        return [
+            f"{sum(self._unknown.values())} labels of {len(self._unknown)} unknown classes, such "
+            f"as {quoted(example)}, were left out."
+        ]
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -164,12 +220,3 @@ def _is_plain(kind: pa.DataType) -> bool:
     texts = ("string", "large_string", "string_view", "binary")
     simple = ("null", "boolean", "integer", "floating", *texts)
     return any(getattr(pa.types, f"is_{name}")(kind) for name in simple)
-
-
-KIND = DatasetKind(
-    "a Parquet or CSV table with one row per image",
-    "images: the table with uri, optionally image_id, and labels as names, indices or one "
-    "0/1 column per class; classes",
-    "your own",
-    Manifest,
-)

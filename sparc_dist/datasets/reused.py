@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets.catalogue import class_names, open_source
 from sparc_dist.datasets.images import SCHEMA, in_shards, stored_shards
+from sparc_dist.datasets.sources import class_names, open_source
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import EmbeddedDataset
@@ -55,7 +55,7 @@ class ReusedImages:
         missing = [name for name in self._classes if name not in theirs]
         unknown = missing if self._run.facts["labelled"] else ()
         if not self._same_place or (unknown and self._lists_them()):
-            source = open_source(self._dataset, self._classes)
+            source = open_source(self._dataset)
             sizes = shard_sizes(self._run.layout)
             yield from in_shards(source.images(), sizes)
             self.notes += source.notes
@@ -68,7 +68,7 @@ class ReusedImages:
     def _lists_them(self) -> bool:
         """Whether the data set's own table or folder still lists the images, in their order."""
         try:
-            listed = open_source(self._dataset, self._classes).images()
+            listed = open_source(self._dataset).images()
             pairs = zip_longest(_rows(listed), _rows(stored_shards(self._run.layout)))
             return all(ours == theirs for ours, theirs in pairs)
         except (UserError, OSError):  # it is gone, or cannot be read

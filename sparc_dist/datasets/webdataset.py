@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from sparc_dist import storage
 from sparc_dist.datasets.images import chunks, images_table
-from sparc_dist.datasets.kind import DatasetKind
-from sparc_dist.datasets.labels import LabelReader
+from sparc_dist.datasets.manifest import LabelReader
 from sparc_dist.errors import UserError
 from sparc_dist.images import SUFFIXES
 from sparc_dist.storage import File
@@ -126,11 +125,3 @@ def _key(member: TarInfo) -> str:
     """Returns a member's path up to the first dot of its name."""
     head, _, name = member.name.rpartition("/")
     return f"{head}/{name.partition('.')[0]}"
-
-
-KIND = DatasetKind(
-    "tar files in the WebDataset layout",
-    "images: a .tar file or a folder of them, labels in KEY.json or KEY.cls; classes",
-    "your own",
-    WebDataset,
-)

@@ -188,5 +188,5 @@ def _embed_prompts(
                 loaded = replace(loaded, kept_sha256=keep_prompts(tower.keeps, rows.by_kind))
             texts[name] = rows, loaded
         except Exception as error:  # one backbone's error must not fail the others
-            texts[name] = explain(error, f"Backbone {name}")
+            texts[name] = explain(error, tower.backbone.place)
     return texts

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparc_dist.errors import UserError
+from sparc_dist.errors import OVERWRITE, UserError
 from sparc_dist.pipeline.embed import Embedded, Texts
 from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.pipeline.map_phase import ShardOutcome
@@ -96,7 +96,7 @@ class EmbeddedPhase:
             raise UserError(
                 f"{source.scores(shard)} has other images than shard {shard} of "
                 f"{self.dataset.images}; run without --embeddings-from, or start over with "
-                "--overwrite."
+                f"{OVERWRITE}."
             )
 
 

@@ -22,7 +22,7 @@ from sparc_dist.datasets import (
     open_source,
     write_shards,
 )
-from sparc_dist.errors import UserError
+from sparc_dist.errors import OVERWRITE, UserError
 from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
@@ -75,7 +75,7 @@ def prepare(
     if bank.sha256 != facts["prompts_sha256"]:
         raise UserError(
             f"{layout.prompts} was changed after it was written; restore it, or start over with "
-            "--overwrite."
+            f"{OVERWRITE}."
         )
     sizes = shard_sizes(layout)
     images = (sizes, facts["labelled"], facts["images_sha256"], frozenset(facts.get("earlier", ())))
@@ -155,7 +155,7 @@ def _write_images(
     dataset: DatasetConfig, layout: DatasetLayout, shards: int | EmbeddedDataset
 ) -> tuple[dict[str, Any], list[str]]:
     if isinstance(shards, int):
-        source = open_source(dataset, class_names(dataset))
+        source = open_source(dataset)
         named = f"{dataset.kind} {json.dumps(dataset.images)}"
         made_from = hashlib.sha256(named.encode()).hexdigest()
         counts, notes = list_images(source, layout, shards, made_from), source.notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -329,7 +330,7 @@ class Reducers:
 
     def start(self, unit: Unit) -> None:
         """Reduces a unit as soon as a thread is free."""
-        self._running.append((unit, self._pool.submit(unit.reduce)))
+        self._running.append((unit, self._pool.submit(copy_context().run, unit.reduce)))
 
     def finish(self) -> list[Unit]:
         """Waits for all units; returns those whose scores are damaged."""

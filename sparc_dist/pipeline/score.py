@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.errors import UserError, explain
+from sparc_dist.errors import Option, UserError, explain
 from sparc_dist.pipeline.steps import errors_as_rows
 from sparc_dist.planning import Scorers
 
@@ -85,7 +85,7 @@ class ScoreShard:
         try:
             yield
         except Exception as error:
-            self.failures[name] = explain(error, f"Backbone {name}")
+            self.failures[name] = explain(error, Option(f"Backbone {name}"))
 
     def _load(self, config: BackboneConfig, device: str, turn: Lock) -> Backbone:
         from sparc_dist.backbones.models import Backbone
@@ -132,7 +132,7 @@ class ScoreShard:
             # One shard shows how far scores are from float32: the first, which every run has.
             precision = scorer.difference(squares, self._batch_size) if shard == 0 else None
         except Exception as error:
-            self.failures[name] = explain(error, f"Backbone {name}")
+            self.failures[name] = explain(error, Option(f"Backbone {name}"))
             return {"backbone": name, "failure": self.failures[name]}
         return {
             "backbone": name,
@@ -173,7 +173,7 @@ def _check_weights(backbone: Backbone, texts: str) -> None:
     """
     if backbone.weights_sha256 != texts:
         raise UserError(
-            f"Backbone {backbone.name}: the hash of its weights on {socket.gethostname()} begins "
+            f"{backbone.place}: the hash of its weights on {socket.gethostname()} begins "
             f"with {backbone.weights_sha256[:12]}, and of those that embedded the prompts with "
             f"{texts[:12]}; put the same file on every node."
         )

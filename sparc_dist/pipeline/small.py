@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from sparc_dist.config import Config, DatasetConfig, ResourcesConfig
-from sparc_dist.datasets import class_names, open_source
+from sparc_dist.datasets import open_source
 from sparc_dist.pipeline.executor import joins_ray
 from sparc_dist.runs import EmbeddedRun, Pending, Results, RunLayout
 from sparc_dist.runs.ensembles import is_due
@@ -61,7 +61,7 @@ def _images(dataset: DatasetConfig, layout: RunLayout, embeddings: EmbeddedRun |
         facts = read_dataset_facts(layout.dataset(dataset.name))
         if facts is not None:
             return int(facts["images"])
-        for table in open_source(dataset, class_names(dataset)).images():
+        for table in open_source(dataset).images():
             count += len(table)
             if count > SMALL:
                 break

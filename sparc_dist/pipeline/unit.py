@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
 from sparc_dist.core import methods_of
-from sparc_dist.errors import UserError
+from sparc_dist.errors import NEW_OUTPUT, OVERWRITE, UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
 from sparc_dist.pipeline.compaction import Compaction
 from sparc_dist.pipeline.embed import Loaded, TextTower
@@ -285,13 +285,13 @@ def _changed(root: str, what: str) -> UserError:
     """Returns the error about earlier shards that were made with something else."""
     return UserError(
         f"Some shards of {root} were scored with other {what} than the current ones; restore the "
-        f"old {what}, or start over with --overwrite or --to NEW."
+        f"old {what}, or start over with {OVERWRITE} or {NEW_OUTPUT}."
     )
 
 
 def primary_of(config: Config, dataset: DatasetConfig) -> str:
     """Returns the method that decides: the paper's on official data sets, duo on others."""
-    official = DATASET_KINDS[dataset.kind]
+    official = DATASET_KINDS[dataset.kind].official
     return config.method.deciding("sparc" if official else "duo")
 
 

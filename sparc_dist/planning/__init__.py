@@ -5,14 +5,16 @@ Belongs here: capacity, the plan of a run, the estimate of its cost. Does not: R
 ``runs``, ``config``, ``errors``.
 """
 
-from sparc_dist.planning.capacity import GB, Capacity, this_machine
 from sparc_dist.planning.estimate import Speeds, estimate, estimate_text, sizes_text
 from sparc_dist.planning.plan import (
+    GB,
     PROCESS_BYTES,
     BackboneGroup,
+    Capacity,
     Scorers,
     plan,
     plan_scorers,
+    this_machine,
 )
 
 __all__ = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -48,7 +49,8 @@ def find_problems(
     wanted = {backbone.name: backbone for many in pending.values() for backbone in many}
     with ThreadPoolExecutor(SAMPLE) as pool:
         checks = (partial(_check_backbone, backbone, here) for backbone in wanted.values())
-        backbones = dict(zip(wanted, pool.map(_reason, checks), strict=True))
+        reasons = [pool.submit(copy_context().run, _reason, check) for check in checks]
+        backbones = {name: reason.result() for name, reason in zip(wanted, reasons, strict=True)}
     found: dict[UnitKey, str] = {}
     for dataset in config.datasets:
         data = layout.dataset(dataset.name) if layout else None
@@ -96,39 +98,33 @@ def _check_embeddings(
 
 
 def _check_dataset(dataset: DatasetConfig, embeddings: EmbeddedRun | None) -> None:
-    for url in _texts(dataset):
+    for url in dataset.texts:
         if not storage.exists(url):
             raise UserError(f"There is no file {without_secrets(url)}; check the path.")
     classes = class_names(dataset)
     background_names(dataset.background, classes, ())
     if embeddings is not None:
         ReusedImages(dataset, embeddings.dataset(dataset.name)).check()
-    elif DATASET_KINDS[dataset.kind] is None:
-        _check_images(dataset, classes)
+    elif not DATASET_KINDS[dataset.kind].official:
+        _check_images(dataset)
     elif not storage.is_folder(str(dataset.images)):  # its annotations take longer to read
         raise UserError(f"There is no folder {dataset.images}; check the path.")
 
 
-def _texts(dataset: DatasetConfig) -> Iterator[str]:
-    """Yields the files that a data set names besides its images."""
-    prompts = dataset.prompts
-    named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
-    yield from (url for url in (*named, prompts.descriptive) if isinstance(url, str))
-
-
-def _check_images(dataset: DatasetConfig, classes: tuple[str, ...]) -> None:
-    """Looks at the first images: all ids of a small manifest, else that there are any."""
+def _check_images(dataset: DatasetConfig) -> None:
+    """Looks at the first images: all ids of a small table, else that there are any."""
+    is_table = DATASET_KINDS[dataset.kind].table
     ids: list[str] = []
     uris: list[str] = []
-    for table in open_source(dataset, classes).images():
+    for table in open_source(dataset).images():
         ids += table["image_id"].to_pylist()
         uris += table["uri"].to_pylist()
-        if dataset.kind != "manifest" or len(ids) >= LOOKED_AT:
+        if not is_table or len(ids) >= LOOKED_AT:
             break
     if not ids:
         raise UserError(f"{dataset.images} contains no images; check the path.")
     check_unique(ids)
-    if dataset.kind == "manifest":
+    if is_table:
         _check_sample([uri for uri in uris if not is_web(uri)], str(dataset.images))
 
 

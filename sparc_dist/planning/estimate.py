@@ -16,8 +16,7 @@ from sparc_dist.backbones import Cost
 from sparc_dist.config import BackboneConfig
 from sparc_dist.core import METHODS
 from sparc_dist.datasets import DatasetSize
-from sparc_dist.planning.capacity import GB, Capacity
-from sparc_dist.planning.plan import BackboneGroup
+from sparc_dist.planning.plan import GB, BackboneGroup, Capacity
 from sparc_dist.runs import Storing
 from sparc_dist.runs.storing import ALL
 from sparc_dist.runs.tables import aligned

@@ -8,18 +8,54 @@ on the whole cluster, so that none waits for resources that another holds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sparc_dist.backbones import Cost, Costs
 from sparc_dist.config import BackboneConfig, Config, ResourcesConfig
 from sparc_dist.errors import UserError
-from sparc_dist.planning.capacity import GB, Capacity
 
+GB = 1e9
+CGROUPS = Path("/sys/fs/cgroup")
 #: Memory of a worker with torch, including its context on a GPU.
 PROCESS_BYTES = 1.5e9
 #: Share of the object store for decoded images; the rest is for images and scores in transit.
 PIXELS_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The resources of a cluster. memory, object_store: bytes of all nodes together."""
+
+    cpus: float
+    gpus: float
+    memory: float
+    object_store: float
+    nodes: int = 1
+
+
+def this_machine(memory_gb: float | None = None) -> Capacity:
+    """Returns what a Ray started here would have, with its own memory or ``memory_gb``."""
+    # torch takes seconds to import, and nothing else here needs it.
+    from sparc_dist.backbones.devices import gpu_count
+
+    memory = (memory_gb or 0) * GB or own_memory()
+    # Ray's default.
+    store = 0.3 * memory
+    return Capacity(os.cpu_count() or 1, gpu_count(), memory - store, store)
+
+
+def own_memory(cgroups: Path = CGROUPS) -> float:
+    """Returns the bytes of memory of this machine, or of the container that limits this process."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups v2 and v1
+        # Without a limit, the first says "max", and the second a number above all memory.
+        with suppress(OSError, ValueError):
+            memory = min(memory, int((cgroups / name).read_text()))
+    return memory
 
 
 @dataclass(frozen=True)

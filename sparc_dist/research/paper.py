@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.config import OPENAI, BackboneConfig, DatasetConfig
+from sparc_dist.config import DATASET_KINDS, OPENAI, BackboneConfig, DatasetConfig
 from sparc_dist.core import Mentions, Scores
-from sparc_dist.datasets import KINDS
 
 #: The paper's names of its data sets, by kind, in the paper's order.
 DATASETS = {
     kind: name
     for name in ("COCO", "VOC", "NUSWIDE")
-    for kind, details in KINDS.items()
+    for kind, details in DATASET_KINDS.items()
     if details.paper_name == name
 }
 BACKBONES = tuple(OPENAI)

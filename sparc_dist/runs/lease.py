@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sparc_dist import storage
-from sparc_dist.errors import UserError
+from sparc_dist.errors import OR_WAIT, UserError
 from sparc_dist.runs.layout import RunLayout
 from sparc_dist.storage import Versioned, without_secrets
 
@@ -270,7 +270,7 @@ def _taken(url: str, wait: bool) -> _Lease:
         if not wait:
             raise Held(
                 f"{place} is being written by {other}, renewed {found.age:.0f} s ago; try again "
-                "when it has ended, or wait for that with --wait."
+                f"when it has ended{OR_WAIT}."
             )
         if time.monotonic() - said > SAID_EVERY or not said:
             print(f"waiting for {place}: written by {other}", file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparc_dist import storage
-from sparc_dist.errors import UserError
+from sparc_dist.errors import OVERWRITE, UserError
 from sparc_dist.runs.layout import DatasetLayout, UnitLayout
 
 #: The key of metrics.json that says why a unit that was finished is not so any more.
@@ -26,7 +26,7 @@ def read_dataset_facts(data: DatasetLayout) -> dict[str, Any] | None:
     if found is None and not storage.is_missing(data.marker):
         raise UserError(
             f"{storage.without_secrets(data.marker)} is damaged; restore it from a backup, or "
-            "start over with --overwrite."
+            f"start over with {OVERWRITE}."
         )
     return found
 

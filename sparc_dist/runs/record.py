@@ -14,8 +14,8 @@ from itertools import product
 from typing import Any
 
 from sparc_dist import __version__, storage
-from sparc_dist.config import Config, DatasetConfig
-from sparc_dist.errors import UserError
+from sparc_dist.config import DATASET_KINDS, Config, DatasetConfig
+from sparc_dist.errors import NEW_OUTPUT, OVERWRITE, UserError
 from sparc_dist.runs.changes import config_changes, input_changes
 from sparc_dist.runs.image_list import shard_sizes
 from sparc_dist.runs.layout import DatasetLayout, RunLayout
@@ -66,7 +66,7 @@ def claim(
             told = different if compare is None else _compared(different, layout, config, compare)
             raise UserError(
                 f"{layout.root} holds a run with another config ({'; '.join(told[:5])}); go "
-                "back to that config, keep both with --to NEW, or replace it with --overwrite."
+                f"back to that config, keep both with {NEW_OUTPUT}, or replace it with {OVERWRITE}."
             )
         discard(layout, record)  # of a run without scores: there is nothing to lose
     identity["inputs"] = _present(identity["inputs"])
@@ -96,8 +96,8 @@ def _check_unused(layout: RunLayout, identity: Record) -> None:
     if found:
         raise UserError(
             f"{layout.root} has {found[0].removeprefix(layout.root + '/')}, but no run.json of a "
-            "run that wrote it; restore run.json, choose another place with --to NEW, or delete "
-            "what is there with --overwrite."
+            f"run that wrote it; restore run.json, choose another place with {NEW_OUTPUT}, or "
+            f"delete what is there with {OVERWRITE}."
         )
 
 
@@ -117,7 +117,7 @@ def _check_listed(layout: RunLayout, record: Record) -> None:
             raise UserError(
                 f"{without_secrets(layout.dataset(name).marker)} is missing, although run.json "
                 "calls this data set finished; restore it from a backup, or start over with "
-                "--overwrite."
+                f"{OVERWRITE}."
             )
 
 
@@ -177,7 +177,7 @@ def stored_record(layout: RunLayout) -> Record | None:
     if record is None and storage.read_if_exists(layout.run) is not None:
         raise UserError(
             f"{layout.run} is damaged, so it is unknown which run this is; restore it, choose "
-            "another place with --to NEW, or start over with --overwrite."
+            f"another place with {NEW_OUTPUT}, or start over with {OVERWRITE}."
         )
     return record
 
@@ -188,7 +188,7 @@ def _check_format(layout: RunLayout, record: Record) -> None:
         raise UserError(
             f"The run at {without_secrets(layout.root)} has format {record.get('format')}, and "
             f"sparc_dist {__version__} reads format {FORMAT}; use the version that wrote it "
-            f"({record.get('sparc_dist')}), or start over with --overwrite."
+            f"({record.get('sparc_dist')}), or start over with {OVERWRITE}."
         )
 
 
@@ -210,11 +210,9 @@ def _input_hashes(config: Config) -> dict[str, str | None]:
 
     Images in a folder are not hashed: the run uses those present when it first starts.
     """
-    urls = [str(dataset.images) for dataset in config.datasets if dataset.kind == "manifest"]
-    for dataset in config.datasets:
-        prompts = dataset.prompts
-        named = (dataset.classes, dataset.background_file, prompts.labels, prompts.sets)
-        urls += [url for url in (*named, prompts.descriptive) if isinstance(url, str)]
+    tables = [dataset for dataset in config.datasets if DATASET_KINDS[dataset.kind].table]
+    urls = [str(dataset.images) for dataset in tables]
+    urls += [url for dataset in config.datasets for url in dataset.texts]
     hashes = {url: storage.sha256(url) for url in sorted(set(urls))}
     if config.labeler is not None:
         hashes[config.labeler] = storage.sha256(config.labeler)

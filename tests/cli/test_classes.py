@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparc_dist.cli.classes import read_classes
+from sparc_dist.cli.label import read_classes
 from sparc_dist.errors import UserError
 
 

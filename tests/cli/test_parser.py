@@ -41,7 +41,7 @@ def test_what_help_pages_repeat_is_as_in_the_code() -> None:
     plan = parser().parse_args(["plan"])
     assert Speeds(plan.tflops, plan.half_tflops, plan.core_gflops, plan.decodes) == Speeds()
     assert tuple(PLUG_IN_METHODS) == METHODS
-    assert tuple(kind for kind, preset in DATASET_KINDS.items() if preset) == OFFICIAL
+    assert tuple(name for name, kind in DATASET_KINDS.items() if kind.official) == OFFICIAL
     rates = ", ".join(f"{field.name} {field.default:g}" for field in fields(Noise))
     assert " ".join(TEXT.split()).endswith(rates)
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import class_names, image_changes, open_source, write_images
+from sparc_dist.datasets import image_changes, open_source, write_images
 from sparc_dist.datasets.images import SCHEMA, stored_shards
 from sparc_dist.runs import DatasetLayout, RunLayout
 
@@ -42,7 +42,7 @@ def changes(data: DatasetConfig, tmp_path: Path) -> str:
     """Returns what changed; the first call prepares the run."""
     layout = layout_of(tmp_path)
     if storage.read_if_exists(layout.marker) is None:
-        source = open_source(data, class_names(data))
+        source = open_source(data)
         storage.write_json(layout.marker, write_images(source.images(), layout, 2))
     found = image_changes(data, layout)
     assert found is not None

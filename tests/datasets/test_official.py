@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 
-from sparc_dist.config import DatasetConfig
-from sparc_dist.datasets import KINDS, dataset_bank, open_source
-from sparc_dist.datasets.coco2014 import Coco2014
-from sparc_dist.datasets.nuswide import NusWide
-from sparc_dist.datasets.voc2007 import FILES, Voc2007
+from sparc_dist.config import DATASET_KINDS, DatasetConfig
+from sparc_dist.datasets import dataset_bank, open_source
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import ClassMatcher
 from sparc_dist.runs import DatasetLayout
 from tests.support.strategies import bounded, changed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def opened(kind: str, root: Path) -> Any:
+    config = DatasetConfig.model_validate({"name": "d", "kind": kind, "images": str(root)})
+    return open_source(config)
 
 
 def rows(source: Any) -> list[tuple[str, list[int]]]:
@@ -35,7 +37,7 @@ def touch(path: Path) -> None:
 
 def write_voc(root: Path, split: str, signs: dict[str, dict[str, int]]) -> None:
     """signs: image → {class: sign}; other classes are absent."""
-    for name in FILES:
+    for name in (name.replace(" ", "") for name in DATASET_KINDS["voc2007"].classes):
         lines = [f"{image} {present.get(name, -1):2d}" for image, present in signs.items()]
         path = root / "ImageSets" / "Main" / f"{name}_{split}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +56,7 @@ def voc(tmp_path: Path) -> Path:
 
 
 def test_voc_difficult_objects_count_as_absent(voc: Path) -> None:
-    source = Voc2007(str(voc))
+    source = opened("voc2007", voc)
     assert rows(source) == [("000001.jpg", [7]), ("000002.jpg", [14, 19])]
     assert source.notes == ["1 of 3 listed images are not in JPEGImages."]
     assert list(source.labels()) == [[[7, 17]] * 9]
@@ -73,23 +75,23 @@ def test_the_voc_preset_takes_pairs_from_its_training_labels(voc: Path, tmp_path
 def test_voc_mistakes(voc: Path) -> None:
     (voc / "ImageSets" / "Main" / "cat_test.txt").write_text("000001 yes\n")
     with pytest.raises(UserError, match="does not end in -1, 0 or 1"):
-        rows(Voc2007(str(voc)))
+        rows(opened("voc2007", voc))
     (voc / "ImageSets" / "Main" / "cat_test.txt").write_bytes(b"\xff\xfe0\x001\x00")
     with pytest.raises(UserError, match=r"cat_test.txt is not UTF-8 text; download it again"):
-        rows(Voc2007(str(voc)))
+        rows(opened("voc2007", voc))
     (voc / "ImageSets" / "Main" / "cat_test.txt").unlink()
     with pytest.raises(UserError, match=r"There is no file .*cat_test.txt"):
-        rows(Voc2007(str(voc)))
+        rows(opened("voc2007", voc))
 
 
 def test_a_data_set_without_its_images(voc: Path) -> None:
     for image in (voc / "JPEGImages").iterdir():
         image.unlink()
     with pytest.raises(UserError, match="None of the 3 listed images is in"):
-        rows(Voc2007(str(voc)))
+        rows(opened("voc2007", voc))
     (voc / "JPEGImages").rmdir()
     with pytest.raises(UserError, match=r"There is no folder .*JPEGImages"):
-        rows(Voc2007(str(voc)))
+        rows(opened("voc2007", voc))
 
 
 def instances(images: list[int], annotations: list[tuple[int, int, int]]) -> str:
@@ -133,7 +135,7 @@ def coco(tmp_path: Path) -> Path:
 
 
 def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path) -> None:
-    source = Coco2014(str(coco))
+    source = opened("coco2014", coco)
     assert rows(source) == [
         ("COCO_000000000007.jpg", [0]),
         ("COCO_000000000008.jpg", [79]),
@@ -144,7 +146,7 @@ def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path
         "1 annotations of unlisted images were left out.",
         "1 files in val2014 are not listed and were left out.",
     ]
-    assert list(Coco2014(str(coco)).labels()) == [[[0, 79], [0]]]
+    assert list(opened("coco2014", coco).labels()) == [[[0, 79], [0]]]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_coco_leaves_crowds_out_and_counts_images_without_annotations(coco: Path
 def test_malformed_coco_files(coco: Path, text: str) -> None:
     (coco / "annotations" / "instances_val2014.json").write_text(text)
     with pytest.raises(UserError, match="not a COCO instances file"):
-        rows(Coco2014(str(coco)))
+        rows(opened("coco2014", coco))
 
 
 @bounded(150)
@@ -170,7 +172,7 @@ def test_a_changed_coco_file_has_images_or_raises_a_user_error(coco: Path, value
     (coco / "annotations" / "instances_val2014.json").write_text(json.dumps(value, default=str))
     found, message = [], str(coco)
     try:
-        found = rows(Coco2014(str(coco)))
+        found = rows(opened("coco2014", coco))
     except UserError as error:
         message = str(error)
     assert str(coco) in message
@@ -182,7 +184,7 @@ def nus(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     root = tmp_path / "nus"
     labels = root / request.param / "TrainTestLabels"
     labels.mkdir(parents=True)
-    for name in KINDS["nuswide"].classes:
+    for name in DATASET_KINDS["nuswide"].classes:
         for split, count in (("Train", 3), ("Test", 2)):
             sign = "1" if name in ("sky", "clouds") else "0"
             (labels / f"Labels_{name}_{split}.txt").write_text(f"{sign}\n" * count)
@@ -194,26 +196,26 @@ def nus(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_nus_wide_reads_its_official_files(nus: Path) -> None:
-    sky, clouds = (KINDS["nuswide"].classes.index(name) for name in ("sky", "clouds"))
-    assert rows(NusWide(str(nus))) == [
+    sky, clouds = (DATASET_KINDS["nuswide"].classes.index(name) for name in ("sky", "clouds"))
+    assert rows(opened("nuswide", nus)) == [
         ("sky/1.jpg", [clouds, sky]),
         ("zoo/2.jpg", [clouds, sky]),
     ]
-    assert list(NusWide(str(nus)).labels()) == [[[clouds, sky]] * 3]
+    assert list(opened("nuswide", nus).labels()) == [[[clouds, sky]] * 3]
 
 
 def test_nus_wide_files_that_do_not_fit(nus: Path) -> None:
     (nus / "ImageList" / "TestImagelist.txt").write_text("sky\\1.jpg\n")
     with pytest.raises(UserError, match="1 test images are listed, but there are labels for 2"):
-        rows(NusWide(str(nus)))
+        rows(opened("nuswide", nus))
     next(nus.rglob("Labels_zebra_Test.txt")).write_text("1\n")
     with pytest.raises(UserError, match="must have 2 lines of 0 or 1"):
-        rows(NusWide(str(nus)))
+        rows(opened("nuswide", nus))
 
 
 @pytest.mark.parametrize(("kind", "count"), [("voc2007", 20), ("coco2014", 80), ("nuswide", 81)])
 def test_every_class_name_matches_itself_and_its_plural_only(kind: str, count: int) -> None:
-    classes = KINDS[kind].classes
+    classes = DATASET_KINDS[kind].classes
     assert len(set(classes)) == count
     matcher = ClassMatcher(classes)
     for index, name in enumerate(classes):
@@ -224,7 +226,7 @@ def test_every_class_name_matches_itself_and_its_plural_only(kind: str, count: i
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data is not here")
 def test_real_voc_labels_are_counted_as_published(tmp_path: Path) -> None:
     root = str(SHARED / "VOC2007")
-    test = Voc2007(root)._split("test")
+    test = opened("voc2007", Path(root))._split("test")
     assert len(test) == 4952
     assert sum(map(len, test.values())) == 7013
     counts = {}
@@ -238,6 +240,6 @@ def test_real_voc_labels_are_counted_as_published(tmp_path: Path) -> None:
     assert counts["forward", "pair"] == 30
     assert counts["either", "pair"] == 39
     assert counts["forward", "triplet"] == 20
-    source = open_source(config, bank.classes)
+    source = open_source(config)
     assert sum(len(table) for table in source.images()) == 240
     assert source.notes == ["4712 of 4952 listed images are not in JPEGImages."]

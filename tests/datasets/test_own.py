@@ -25,7 +25,7 @@ def dataset(images: Path | str, **changes: object) -> DatasetConfig:
 
 
 def rows(config: DatasetConfig) -> list[dict[str, object]]:
-    tables = (table.drop_columns("version") for table in open_source(config, CLASSES).images())
+    tables = (table.drop_columns("version") for table in open_source(config).images())
     return [row for table in tables for row in table.to_pylist()]
 
 
@@ -136,7 +136,7 @@ def test_a_csv_with_another_column_of_mixed_types(tmp_path: Path) -> None:
 def test_unknown_labels_are_counted(tmp_path: Path) -> None:
     manifest = tmp_path / "m.csv"
     manifest.write_text("uri,labels\na.jpg,cat;cow\nb.jpg,cow;emu\n")
-    source = open_source(dataset(manifest), CLASSES)
+    source = open_source(dataset(manifest))
     labels = [row["labels"] for table in source.images() for row in table.to_pylist()]
     assert labels == [[0], []]
     assert source.notes == ["3 labels of 2 unknown classes, such as 'cow', were left out."]

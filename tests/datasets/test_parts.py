@@ -12,17 +12,15 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import (
-    duplicates,
     images,
     images_table,
     list_images,
     open_source,
     write_images,
 )
-from sparc_dist.datasets.duplicates import SeenIds
 from sparc_dist.datasets.folder import Folder
 from sparc_dist.datasets.growth import Growth, grow
-from sparc_dist.datasets.images import stored_shards
+from sparc_dist.datasets.images import SeenIds, stored_shards
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout, image_list, layout
 from sparc_dist.runs.image_list import images_sha256, read_images, shard_sizes
@@ -71,7 +69,7 @@ def test_a_part_of_an_interrupted_start_does_not_count(data: DatasetLayout) -> N
 def test_the_first_duplicate_is_named_in_bounded_memory(
     data: DatasetLayout, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(duplicates, "HELD", held)
+    monkeypatch.setattr(images, "HELD", held)
     with pytest.raises(UserError, match=r"Duplicate image_id: 07\.jpg"):
         write_images(listed([*IDS, "07.jpg", "02.jpg", "07.jpg"]), data, 2)
     write_images(listed(IDS), data, 2)
@@ -87,7 +85,7 @@ def test_ids_of_equal_hash_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "HELD", 4)
+    monkeypatch.setattr(images, "HELD", 4)
     ids = [str(number) for number in range(9999)]
     full = pytest.raises(UserError, match="free some, or set TMPDIR")
     with full, largest_file(80), SeenIds() as seen:
@@ -102,7 +100,7 @@ def test_a_list_in_parts_grows(data: DatasetLayout, tmp_path: Path) -> None:
     pets = DatasetConfig.model_validate(
         {"name": "pets", "kind": "folder", "images": str(photos), "classes": ["cat"]}
     )
-    counts = write_images(open_source(pets, ["cat"]).images(), data, 2)
+    counts = write_images(open_source(pets).images(), data, 2)
     storage.write_json(data.marker, {**counts, "images_sha256": images_sha256(data, 9)})
     for name in IDS[17:]:
         (photos / name).write_bytes(b"a photo")

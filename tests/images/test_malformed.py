@@ -159,7 +159,7 @@ def rows(manifest: Path) -> list[dict[str, Any]]:
     dataset = DatasetConfig.model_validate(
         {"name": "odd", "images": str(manifest), "classes": ["cat", "dog"]}
     )
-    tables = open_source(dataset, ("cat", "dog")).images()
+    tables = open_source(dataset).images()
     return [row for table in tables for row in table.to_pylist()]
 
 

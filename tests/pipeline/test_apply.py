@@ -84,7 +84,7 @@ def test_a_labeler_works_when_it_is_all_there_is(
 
 
 def test_resumed_it_reads_only_what_is_missing(
-    original: Path, tmp_path: Path, scenes: Path
+    original: Path, tmp_path: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos, out = tmp_path / "photos", tmp_path / "out"
     shutil.copytree(scenes, photos)
@@ -100,6 +100,11 @@ def test_resumed_it_reads_only_what_is_missing(
     assert main(command) == 0
     assert labels(unit) == before
     assert metrics(out)["images"] == 60
+    # Both messages name only options that this command has.
+    said = capsys.readouterr().err
+    assert "20 removed photos since the run; the run keeps to its own list, --overwrite" in said
+    assert main(["apply", str(original / "run"), str(scenes), "--out", str(out)]) == 2
+    assert "keep both with --out NEW, or replace it with --overwrite." in capsys.readouterr().err
 
 
 def test_images_in_tar_files(original: Path, tmp_path: Path, scenes: Path) -> None:

@@ -15,8 +15,7 @@ from sparc_dist.backbones import cost_of
 from sparc_dist.config import OPENAI, TINY, Config, ResourcesConfig, parse
 from sparc_dist.errors import UserError
 from sparc_dist.planning import GB, BackboneGroup, Capacity, plan, plan_scorers
-from sparc_dist.planning.capacity import own_memory
-from sparc_dist.planning.plan import scorer_bytes
+from sparc_dist.planning.plan import own_memory, scorer_bytes
 
 GPUS = Capacity(cpus=4, gpus=2, memory=24 * GB, object_store=10 * GB)
 LAPTOP = Capacity(cpus=8, gpus=0, memory=12 * GB, object_store=4 * GB)

@@ -165,9 +165,9 @@ def test_a_wrong_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_official_data_sets_have_none_unless_asked_for() -> None:
-    for kind, preset in DATASET_KINDS.items():
-        fields = {"kind": kind, "classes": None if preset else CLASSES}
-        assert config(**fields).background == ("none" if preset else "auto")
+    for name, kind in DATASET_KINDS.items():
+        fields = {"kind": name, "classes": None if kind.official else CLASSES}
+        assert config(**fields).background == ("none" if kind.official else "auto")
         assert config(**fields, background="auto").background == "auto"
 
 

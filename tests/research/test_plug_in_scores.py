@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sparc_dist.config import DATASET_KINDS
 from sparc_dist.core import Method, Scores, mentions_of
-from sparc_dist.datasets.voc2007 import CLASSES as VOC
 from sparc_dist.errors import UserError
 from sparc_dist.external_scores import read_authors
 from sparc_dist.research.plug_in_scores import (
@@ -106,7 +106,7 @@ def test_the_same_scores_in_every_format(tmp_path: Path, name: str) -> None:
 def test_the_authors_own_file() -> None:
     (url,) = map(str, GOLDEN.glob("*_baseline_*"))
     matrices = read_authors(str(GOLDEN), "VOC2007", "ViT-B16")
-    plug_in = read_plug_in(url, VOC[::-1])
+    plug_in = read_plug_in(url, DATASET_KINDS["voc2007"].classes[::-1])
     singleton = matrices.scores.singleton.astype(np.float32)
     np.testing.assert_array_equal(plug_in.scores, singleton[:, ::-1])
     found, scores = plug_in.rows(["im000007", "/voc/im000003.jpg", "im7.jpg"])

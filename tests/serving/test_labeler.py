@@ -156,7 +156,7 @@ def test_another_input_size_is_refused(labeler_file: Path, changed: Changed) -> 
 
 
 def test_weights_of_a_bundled_model_are_refused(labeler_file: Path) -> None:
-    with pytest.raises(UserError, match="cannot be loaded: model: sparc-tiny takes no weights"):
+    with pytest.raises(UserError, match="cannot be loaded: sparc-tiny takes no weights"):
         Labeler.load(labeler_file, weights="openai")
 
 

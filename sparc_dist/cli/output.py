@@ -1,23 +1,62 @@
-"""What commands that run something print at the end."""
+"""What commands print: the end of a run, and names of others that cannot control the terminal."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from sparc_dist.cli.options import EXTEND
+from sparc_dist.errors import printable
 
 if TYPE_CHECKING:
     from sparc_dist.config import Config
     from sparc_dist.runs import Growing, Phase, Results, Retry, UnitKey
 
+GREY, PLAIN = "\x1b[90m", "\x1b[0m"
 #: What is said about changed images, by what was done about them.
 FOLLOWS: dict[Growing | None, str] = {
-    None: "the run keeps to its own list, --extend adds new images, --overwrite starts over",
+    None: "the run keeps to its own list, {extend}--overwrite starts over",
     "label": "new ones are labelled with the labeler fitted on the others, and removed ones are "
     "left out; --refit fits it again over all",
     "refit": "all that are there now were fitted again",
     "extend": "new ones were added and all fitted again, removed ones stay",
 }
 EMBEDDED = "the embeddings are those of the images as they were"
+
+
+class _Printable:
+    """A stream that escapes control characters other than the ends of lines, and our own grey."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        grey = text.startswith(GREY) and text.endswith(PLAIN) and self.isatty()
+        inner = text[len(GREY) : -len(PLAIN)] if grey else text
+        shown = printable(inner, allowed="\n\t")
+        self._stream.write(f"{GREY}{shown}{PLAIN}" if grey else shown)
+        return len(text)
+
+
+@contextmanager
+def printable_output() -> Iterator[None]:
+    """Within the block, what is printed does nothing to the terminal."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_Printable, before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def grey(line: str) -> str:
+    """Returns a line in grey on a terminal."""
+    return f"{GREY}{line}{PLAIN}" if sys.stdout.isatty() else line
 
 
 def run_config(
@@ -57,7 +96,7 @@ def run_to_end(
     results = run(config, overwrite, phase, growing, embeddings_from, retry_errors)
     if results.nothing_to_do:
         print("The run was already finished; nothing was missing.", file=sys.stderr)
-    what = FOLLOWS[growing] if embeddings_from is None else EMBEDDED
+    what = FOLLOWS[growing].format(extend=EXTEND) if embeddings_from is None else EMBEDDED
     for dataset, changes in results.changes.items():
         print(f"{dataset}: {changes}; {what}.", file=sys.stderr)
     return results
