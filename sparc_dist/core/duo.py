@@ -22,6 +22,7 @@ from sparc_dist.core.debias import Scores
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
 from sparc_dist.core.shrinkage import PSEUDO_IMAGES
+from sparc_dist.core.states import State
 from sparc_dist.core.views import MIN_COLUMNS, Scaling, Views, flat_images, image_step
 
 _Float = TypeVar("_Float", bound=np.floating[Any])
@@ -59,7 +60,7 @@ class DuoOptions:
 
 
 @dataclass(frozen=True)
-class DuoPromptState:
+class DuoPromptState(State):
     """The state of pass 1: the moments of N + B singletons and P compounds, and the flat images."""
 
     singleton: Moments
@@ -77,28 +78,9 @@ class DuoPromptState:
         constants = (options.shrinkage, options.scaling)
         return Views.of(self.singleton, self.compound, mentions, *constants)
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        kinds = (self.singleton, self.compound)
-        counts = np.array([self.singleton.count, self.flat_images])
-        return [counts, *(part for kind in kinds for part in (kind.mean, kind.deviations))]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> DuoPromptState:
-        """Restores a state from what ``arrays`` returned."""
-        (count, flat), *rest = arrays
-        return cls(Moments(int(count), *rest[:2]), Moments(int(count), *rest[2:]), int(flat))
-
-    def __add__(self, other: DuoPromptState) -> DuoPromptState:
-        return DuoPromptState(
-            self.singleton + other.singleton,
-            self.compound + other.compound,
-            self.flat_images + other.flat_images,
-        )
-
 
 @dataclass(frozen=True)
-class DuoViewState:
+class DuoViewState(State):
     """The state of pass 2: the sums over images of products of each column's views, uncentred.
 
     products: (N + B, 3, 3)
@@ -115,19 +97,6 @@ class DuoViewState:
         for i, j in combinations_with_replacement(range(3), 2):
             products[:, i, j] = products[:, j, i] = np.einsum("ni,ni->i", parts[i], parts[j])
         return cls(len(scores), products)
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [np.array(self.count), self.products]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> DuoViewState:
-        """Restores a state from what ``arrays`` returned."""
-        count, products = arrays
-        return cls(int(count), products)
-
-    def __add__(self, other: DuoViewState) -> DuoViewState:
-        return DuoViewState(self.count + other.count, self.products + other.products)
 
 
 def view_weights(state: DuoViewState, counts: Floats, options: DuoOptions) -> Floats:

@@ -6,10 +6,9 @@ before the rival is taken off and *final* after it. For SPARC both are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from sparc_dist.core.debias import standardise
 from sparc_dist.core.fusion import DECIDING
 from sparc_dist.core.histogram import Counts, histogram
 from sparc_dist.core.moments import Floats, Moments, Scatter
+from sparc_dist.core.states import State
 
 #: A column whose scores have a smaller SD is constant.
 CONSTANT = 1e-6
@@ -98,7 +98,7 @@ Labelled = tuple[FinalScores, NDArray[np.bool_], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
-class FinalState:
+class FinalState(State):
     """State 1: the scatter of total and the moments of final scores of N + B columns."""
 
     total: Scatter
@@ -152,20 +152,6 @@ class FinalState:
             _decorrelation(correlation.round(DIGITS)),
         )
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        total, final = self.total, self.final
-        return [np.array(final.count), total.mean, total.matrix, final.mean, final.deviations]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> FinalState:
-        """Restores a state from what ``arrays`` returned."""
-        count, mean, matrix, *final = arrays
-        return cls(Scatter(int(count), mean, matrix), Moments(int(count), *final))
-
-    def __add__(self, other: FinalState) -> FinalState:
-        return FinalState(self.total + other.total, self.final + other.final)
-
 
 def _decorrelation(correlation: Floats) -> Floats:
     """Returns the symmetric matrix (d, d) that turns standardised into decorrelated scores.
@@ -192,7 +178,7 @@ class Standards:
 
 
 @dataclass(frozen=True)
-class CountState:
+class CountState(State):
     """State 2: counts of standardised scores in bins, each (N + B, BINS).
 
     final: of final scores, total: of total scores, decorrelated: of decorrelated total scores
@@ -212,20 +198,4 @@ class CountState:
             histogram(standardise(final, standards.final_mean, standards.final_sd)),
             histogram(plain),
             histogram(plain @ standards.decorrelation),
-        )
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [self.final, self.total, self.decorrelated]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> CountState:
-        """Restores a state from what ``arrays`` returned."""
-        return cls(*arrays)
-
-    def __add__(self, other: CountState) -> CountState:
-        return CountState(
-            self.final + other.final,
-            self.total + other.total,
-            self.decorrelated + other.decorrelated,
         )

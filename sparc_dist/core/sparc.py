@@ -7,22 +7,19 @@ pass 3   prompt debias → sort → weigh the ranks → merge  → final scores
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores, debias_images, debias_prompts, flat_images
 from sparc_dist.core.fusion import Fusion, Method, rank_weights
 from sparc_dist.core.moments import Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, Ranking, flipped
+from sparc_dist.core.states import State
 
 
 @dataclass(frozen=True)
-class PromptState:
+class PromptState(State):
     """The state of pass 1: the moments of N + P prompts, and the number of flat images."""
 
     moments: Moments
@@ -36,24 +33,9 @@ class PromptState:
             flat_images(scores, method.image_debias),
         )
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        moments = self.moments
-        counts = np.array([moments.count, self.flat_images])
-        return [counts, moments.mean, moments.deviations]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> PromptState:
-        """Restores a state from what ``arrays`` returned."""
-        (count, flat), mean, deviations = arrays
-        return cls(Moments(int(count), mean, deviations), int(flat))
-
-    def __add__(self, other: PromptState) -> PromptState:
-        return PromptState(self.moments + other.moments, self.flat_images + other.flat_images)
-
 
 @dataclass(frozen=True)
-class RankState:
+class RankState(State):
     """The state of pass 2: the scatters of the vectors of each block of a ranking."""
 
     scatters: tuple[Scatter, ...]
@@ -79,22 +61,6 @@ class RankState:
             for index, part in zip(block[:, 0].tolist(), parts, strict=True):
                 found[index] = Scatter(scatter.count, *part)
         return [found[index] for index in range(len(mentions))]
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        counts = np.array([scatter.count for scatter in self.scatters])
-        means = [scatter.mean for scatter in self.scatters]
-        return [counts, *means, *(scatter.matrix for scatter in self.scatters)]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> RankState:
-        """Restores a state from what ``arrays`` returned."""
-        counts, *rest = arrays
-        parts = zip(counts.tolist(), rest[: len(counts)], rest[len(counts) :], strict=True)
-        return cls(tuple(Scatter(*part) for part in parts))
-
-    def __add__(self, other: RankState) -> RankState:
-        return RankState(tuple(map(add, self.scatters, other.scatters)))
 
 
 def needs_ranks(method: Method) -> bool:
