@@ -9,7 +9,7 @@ from sparc_dist.config.backbone import BackboneConfig, Features, is_file_name
 from sparc_dist.config.class_names import check_classes, letters, names_in, words_of
 from sparc_dist.config.file import find_config, load_config, parse, resolve
 from sparc_dist.config.labelling import LABEL_MODEL, LABEL_UNIT, label_config
-from sparc_dist.config.presets import DATASET_KINDS, ENSEMBLE, OPENAI, SIMULATED, TINY
+from sparc_dist.config.presets import DATASET_KINDS, DECIDES, ENSEMBLE, OPENAI, SIMULATED, TINY
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
     Config,
@@ -25,6 +25,7 @@ from sparc_dist.config.section import KEYS_IN_URL
 
 __all__ = [
     "DATASET_KINDS",
+    "DECIDES",
     "ENSEMBLE",
     "KEYS_IN_URL",
     "LABEL_MODEL",

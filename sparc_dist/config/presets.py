@@ -40,6 +40,9 @@ class DatasetPreset:
     resnet_size: int
 
 
+#: The fusion that decides on official and on other data sets, unless a config names one.
+DECIDES = {"official": "sparc", "own": "duo"}
+
 #: Every kind of data set, each with a module in ``datasets``; the official ones have a preset.
 DATASET_KINDS: dict[str, DatasetPreset | None] = {
     "voc2007": DatasetPreset("forward", 512),

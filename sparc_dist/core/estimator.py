@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparc_dist.core.arrays import ScoresLike, as_scores, slices
-from sparc_dist.core.fusion import Method
+from sparc_dist.core.fusions import Fusions, fit_fusions
+from sparc_dist.core.method import Method
 from sparc_dist.core.order_statistics import Mentions, mentions_of
-from sparc_dist.core.reduction import Fusions, fit_fusions
 
 
 def fit(

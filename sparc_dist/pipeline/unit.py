@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
+from sparc_dist.config import DATASET_KINDS, DECIDES, BackboneConfig, Config, DatasetConfig
 from sparc_dist.core import methods_of
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
@@ -157,12 +157,12 @@ class Unit:
             return self._applied(self.labeler, markers)
         phase = self._phase(markers)
         fusions = phase.fit(self.stages)
-        statistics = phase.score(fusions, self.stages)
-        decisions, counts = phase.decide(statistics, self.stages)
+        scored = phase.score(fusions, self.stages)
+        decisions, counted = phase.decide(scored, self.stages)
         notes = phase.save(fusions, decisions, self._image_model(markers))
-        decided = phase.label(decisions, self.stages)
+        labelled = phase.label(decisions, self.stages)
         metrics = {
-            **decided_facts(phase, (statistics, counts, decided), self.config, self.data),
+            **decided_facts(phase, (scored, counted, labelled), self.config, self.data),
             **_facts(markers),
             "final_key": phase.final_key,
             "notes": notes,
@@ -290,9 +290,9 @@ def _changed(root: str, what: str) -> UserError:
 
 
 def primary_of(config: Config, dataset: DatasetConfig) -> str:
-    """Returns the method that decides: the paper's on official data sets, duo on others."""
-    official = DATASET_KINDS[dataset.kind]
-    return config.method.deciding("sparc" if official else "duo")
+    """Returns the fusion that decides: the paper's on official data sets."""
+    official = DATASET_KINDS[dataset.kind] is not None
+    return config.method.deciding(DECIDES["official" if official else "own"])
 
 
 def decided_facts(
