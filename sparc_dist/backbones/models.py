@@ -208,7 +208,7 @@ class Scorer:
                 f"Backbone {self.backbone.name}: the model returns scores that are not numbers; "
                 "its weights are damaged, download them again."
             )
-        return Scores(*scores, embeddings), embeddings
+        return Scores(*scores, embedding=embeddings), embeddings
 
     def _scores(
         self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None

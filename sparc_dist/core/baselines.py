@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
@@ -16,7 +16,7 @@ from sparc_dist.core.debias import (
     flat_images,
     standardise,
 )
-from sparc_dist.core.fusion import NO_BASE, Fusion, Given, Totals
+from sparc_dist.core.fusion import NO_BASE, Fusion, Given, Passes, Totals
 from sparc_dist.core.method import Method
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
@@ -75,14 +75,14 @@ class Debiased(Fusion):
 
     name = "debiased"
     title = "debiased"
-    passes = (("prompt_statistics", PromptMoments),)
+    passes: ClassVar[Passes] = (("prompt_statistics", PromptMoments),)
     prefix = "prompts"
 
     method: Method
     moments: Moments
 
     @classmethod
-    def gather(cls, given: Given) -> Callable[[Scores], State]:
+    def gather(cls, given: Given) -> Callable[[Scores], State] | None:
         """Returns the function that makes the state of a shard."""
         return lambda scores: PromptMoments.of(scores, given.method)
 

@@ -144,7 +144,7 @@ class ScoreMoments(State):
     def constant(self) -> NDArray[np.bool_]:
         """Whether a column's scores, before or after the rival is taken off, are constant."""
         spreads = [self._final_sd, *map(self._total_sd, self.totals)]
-        return np.minimum.reduce(spreads) <= CONSTANT
+        return np.asarray(np.minimum.reduce(spreads) <= CONSTANT)
 
     def _total_sd(self, total: Scatter) -> Floats:
         return np.sqrt(np.diag(total.matrix) / max(self.count - 1, 1))

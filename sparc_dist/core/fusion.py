@@ -24,6 +24,8 @@ _Float = TypeVar("_Float", bound=np.floating[Any])
 
 #: Scores of images before and after the rival is taken off, both (n, N + B).
 Totals = tuple[NDArray[np.floating], NDArray[np.floating]]
+#: The stage and the type of state of each pass.
+Passes = tuple[tuple[str, type[State]], ...]
 #: For a fusion whose final scores need those of no other.
 NO_BASE: Mapping[str, Totals] = MappingProxyType({})
 
@@ -69,7 +71,7 @@ class Fusion(ABC):
     part: ClassVar[Literal["background", "total"] | None] = None
     builds_on: ClassVar[tuple[str, ...]] = ()
     needs_embeddings: ClassVar[bool] = False
-    passes: ClassVar[tuple[tuple[str, type[State]], ...]] = ()
+    passes: ClassVar[Passes] = ()
     totals: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str] = ""
     weight_names: ClassVar[tuple[str, ...]] = ()

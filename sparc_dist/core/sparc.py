@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.baselines import Debiased
 from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import NO_BASE, Given, Totals, without_rival
+from sparc_dist.core.fusion import NO_BASE, Given, Passes, Totals, without_rival
 from sparc_dist.core.method import Method
 from sparc_dist.core.moments import ROUNDING, Floats, Scatter
 from sparc_dist.core.order_statistics import Mentions, Ranking, flipped
@@ -110,7 +110,7 @@ class Sparc(Debiased):
     title = "SPARC"
     part = "background"
     builds_on = ("debiased",)
-    passes = (("rank_statistics", RankScatters),)
+    passes: ClassVar[Passes] = (("rank_statistics", RankScatters),)
     prefix = "ranks"
 
     weights: Sequence[Floats]

@@ -70,7 +70,7 @@ def vars_of(state: State) -> list[Any]:
 
 
 @cache
-def _kinds(state: type[State]) -> list[Any]:
+def _kinds(state: Any) -> list[Any]:
     """Returns the types of a state's fields."""
     hints = get_type_hints(state)
     return [hints[field.name] for field in fields(state)]
