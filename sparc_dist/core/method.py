@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args
 
 from sparc_dist.core.debias import ImageDebias
@@ -90,10 +90,33 @@ class Method:
             )
 
     def deciding(self, preferred: str) -> str:
-        """Returns the fusion that decides; ``preferred`` or the first one where it is ``auto``."""
+        """Returns the fusion that decides.
+
+        Where it is ``auto``, it is ``preferred``; if that is not listed, what it builds on, or the
+        first one.
+        """
+        from sparc_dist.core.fusions import FUSIONS
+
         if self.primary != "auto":
             return self.primary
-        return preferred if preferred in self.fusions else self.fusions[0]
+        known = (preferred, *FUSIONS[preferred].builds_on, *self.fusions)
+        return next(name for name in known if name in self.fusions)
+
+    def with_scores_alone(self) -> Method:
+        """Returns the method without the fusions that need the embeddings of images.
+
+        What the fusion that decides builds on takes its place.
+        """
+        from sparc_dist.core.fusions import FUSIONS
+
+        left: tuple[str, ...] = ()
+        for name in self.fusions:
+            kind = FUSIONS[name]
+            base = {*kind.builds_on} & {*self.fusions}
+            left += () if kind.needs_embeddings or base - {*left} else (name,)
+        others = replace(self, fusions=left, primary="auto")
+        decides = "auto" if self.primary == "auto" else others.deciding(self.primary)
+        return replace(others, primary=decides)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Returns the options of a labeler: ``method``, and those of a fusion under its name."""

@@ -33,7 +33,7 @@ from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of, told_again
+from sparc_dist.pipeline.unit import decided_facts, error_facts, method_of, primary_of, told_again
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints, shard_groups
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
 from sparc_dist.runs.ensembles import members_key
@@ -143,7 +143,7 @@ class EnsembleUnit:
     def _phase(self) -> ReducePhase:
         """Returns its reduce, of which the first passes are not needed."""
         config, data = self.config, self.data
-        of = (data.bank, config.method, primary_of(config, data.config))
+        of = (data.bank, method_of(config), primary_of(config, data.config))
         key, limit = members_key(self.members) or "", config.resources.no_progress_seconds
         return ReducePhase(self._shards(ENSEMBLE), *of, data.sizes, key, limit)
 
