@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from sparc_dist.core import FUSIONS
+from sparc_dist.core import FUSIONS, PLAIN
 from sparc_dist.report import charts
 from sparc_dist.report.comparison import compare_script
 from sparc_dist.report.data import image_scripts, parts_of
@@ -101,7 +101,7 @@ def _rows(shown_class: ClassExhibit, unit: UnitExhibit) -> list[tuple[object, ..
 @cache
 def _environment() -> Environment:
     pages = environment("sparc_dist.report")
-    pages.globals.update(FUSIONS=FUSIONS, DECISIONS=DECISIONS, having=_having)
+    pages.globals.update(FUSIONS=FUSIONS, PLAIN=PLAIN, DECISIONS=DECISIONS, having=_having)
     return pages
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import storage
-from sparc_dist.config import ResourcesConfig
+from sparc_dist.config import SIMULATED, ResourcesConfig
 from sparc_dist.core import Method
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import using
@@ -33,7 +33,12 @@ def reduced(root: Path, name: str) -> dict[str, Any]:
     """Reduces the golden unit to one fusion; returns its metrics before."""
     place = write_unit(root, name)
     before: dict[str, Any] = storage.read_json(place.metrics)
-    edit_json(root / "run.json", lambda record: record["config"]["method"].update(fusions=[name]))
+
+    def alone(record: dict[str, Any]) -> None:
+        record["config"]["method"].update(fusions=[name])
+        record["config"]["backbones"][0]["model"] = SIMULATED  # its labeler has no texts
+
+    edit_json(root / "run.json", alone)
     with in_process(ResourcesConfig()) as light, using(light):
         session = ExperimentSession(open_run(str(root)), Options(), ())
         (unit,) = session.units.values()
