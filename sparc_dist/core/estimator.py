@@ -36,7 +36,9 @@ def fit(
     if len(prompts) != compounds:
         raise ValueError(f"there are {len(prompts)} prompts for {compounds} columns of `compound`")
     mentions = _mentions(prompts, columns)
-    return fit_fusions(slices(checked), mentions, columns - background, method or Method())
+    listed = method or Method()
+    usable = listed if checked.embedding is not None else listed.with_scores_alone()
+    return fit_fusions(slices(checked), mentions, columns - background, usable)
 
 
 def _mentions(prompts: Sequence[Sequence[int]], columns: int) -> Mentions:

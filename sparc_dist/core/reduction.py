@@ -63,11 +63,11 @@ class ScoredState(State):
 
         Positives are collected of all at once: many small arrays take longer than large ones.
         """
-        known: list[tuple[FinalScores, NDArray[np.bool_]]] = []
+        known: list[tuple[dict[str, Float32], NDArray[np.bool_]]] = []
 
         def of(shard: Labelled) -> ScoredState:
             final, labelled, labels = shard
-            known.append((final[labelled], labels[labelled]))
+            known.append((_methods(final, labelled), labels[labelled]))
             moments = {
                 name: ScoreMoments.of(_totals(final, used), final.columns(name)[1])
                 for name, used in totals.items()
@@ -76,7 +76,7 @@ class ScoredState(State):
 
         found = reduce(add, map(of, shards))
         labels = np.concatenate([own for _, own in known])
-        scores = _by_method([final for final, _ in known])
+        scores = _joined([own for own, _ in known])
         positives = {name: Positives.of(own, labels) for name, own in scores.items()}
         return cls(States(positives), found.moments, found.every)
 
@@ -99,12 +99,12 @@ class CountedState(State):
 
         scored: merged
         """
-        known: list[FinalScores] = []
+        known: list[dict[str, Float32]] = []
         standards = {name: state.standards for name, state in scored.moments.items()}
 
         def of(shard: Labelled) -> CountedState:
             final, labelled, _ = shard
-            known.append(final[labelled])
+            known.append(_methods(final, labelled))
             counts = {
                 name: ScoreCounts.of(_totals(final, used), final.columns(name)[1], standards[name])
                 for name, used in totals.items()
@@ -114,7 +114,7 @@ class CountedState(State):
         found = reduce(add, map(of, shards))
         reached = {
             name: Reached.of(scores, scored.positives[name])
-            for name, scores in _by_method(known).items()
+            for name, scores in _joined(known).items()
         }
         return cls(States(reached), found.counts)
 
@@ -123,10 +123,13 @@ def _totals(final: FinalScores, used: Sequence[str]) -> list[Float32]:
     return [final.columns(name)[0] for name in used]
 
 
-def _by_method(finals: Sequence[FinalScores]) -> dict[str, Float32]:
-    """Returns the scores (n, N) of some shards' images by method."""
-    names = finals[0].methods
-    return {name: np.concatenate([final.methods[name] for final in finals]) for name in names}
+def _methods(final: FinalScores, rows: NDArray[np.bool_]) -> dict[str, Float32]:
+    """Returns the scores of some images by method."""
+    return {name: scores[rows] for name, scores in final.methods.items()}
+
+
+def _joined(parts: Sequence[Mapping[str, Float32]]) -> dict[str, Float32]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ class State:
     """
 
     def __add__(self, other: Self) -> Self:
-        pairs = zip(vars_of(self), vars_of(other), strict=True)
+        pairs = zip(_values(self), _values(other), strict=True)
         return type(self)(*(_sum(a, b) for a, b in pairs))
 
     def arrays(self) -> Arrays:
         """Returns the state as arrays, to be stored in a file."""
-        parts = [_arrays(value) for value in vars_of(self)]
+        parts = [_arrays(value) for value in _values(self)]
         return [part for (part,) in parts] if _is_flat(type(self)) else _joined(parts)
 
     @classmethod
@@ -64,7 +64,7 @@ class Kinds:
         return States({name: self.kinds[name].from_arrays(part) for name, part in pairs})
 
 
-def vars_of(state: State) -> list[Any]:
+def _values(state: State) -> list[Any]:
     """Returns the values of a state's fields."""
     return [getattr(state, field.name) for field in fields(state)]
 

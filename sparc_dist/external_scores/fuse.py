@@ -39,6 +39,7 @@ def fuse(
     Returns the metrics; without labels, notes and doubts alone.
     """
     bank, count = matrices.bank, len(matrices.bank.classes)
+    method = method.with_scores_alone()  # matrices have no embeddings of images
     fusions = fit_fusions(slices(matrices.scores), bank.mentions, count, method)
     final = _concatenated([fusions.final(part) for part in slices(matrices.scores)()])
     table = final_table(pa.array(matrices.ids, pa.string()), final, bank.names)

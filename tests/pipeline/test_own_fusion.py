@@ -163,9 +163,9 @@ def fitted_again(unit: Path) -> tuple[Scores, Any]:
     """The stored scores of a unit, and what a fit on all of them at once gives."""
     stored = pq.read_table(unit / "scores")
     labeler = read_labeler(str(unit / "labeler.safetensors"))
-    widths = {"singleton": None, "auxiliary": None, "compound": None, "embedding": None}
-    parts = {name: matrix(stored[name], len(stored[name][0])) for name in widths}
-    scores, given = Scores(**parts), labeler.fusions.given
+    kinds = ("singleton", "auxiliary", "compound", "embedding")
+    parts = (matrix(stored[name], len(stored[name][0])) for name in kinds)
+    scores, given = Scores(*parts), labeler.fusions.given
     method = Method(fusions=("sparc", "nearby"), primary="nearby")
     return scores, fit_fusions(lambda: [scores], given.mentions, given.classes, method)
 

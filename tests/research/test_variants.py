@@ -16,7 +16,6 @@ from sparc_dist.research.variants import (
     DEBIASED,
     SPARC,
     ZSCLIP,
-    Each,
     Variant,
     Variants,
 )
@@ -95,7 +94,3 @@ def test_prompts_that_no_variant_uses_change_nothing() -> None:
     wider = Scores(scores.singleton, scores.auxiliary, more)
     trials = Variants((SPARC, Variant(debias=False)), {STORED: mentions})
     np.testing.assert_array_equal(finals(trials, [wider]), finals(trials, [scores]))
-
-
-def test_states_are_merged_by_name() -> None:
-    assert (Each({"a": 1, "b": 2}) + Each({"b": 10, "a": 20})).states == {"a": 21, "b": 12}
