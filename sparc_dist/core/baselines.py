@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
-
-from numpy.typing import NDArray
+from typing import ClassVar, Self
 
 from sparc_dist.core.debias import (
     Scores,
@@ -16,7 +14,7 @@ from sparc_dist.core.debias import (
     flat_images,
     standardise,
 )
-from sparc_dist.core.fusion import NO_BASE, Fusion, Given, Passes, Totals
+from sparc_dist.core.fusion import NO_BASE, Arrays, Facts, Fusion, Given, Passes, Totals
 from sparc_dist.core.method import Method
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
@@ -33,21 +31,9 @@ class Zsclip(Fusion):
     name = PLAIN
     title = "ZSCLIP"
 
-    @classmethod
-    def fit(cls, given: Given) -> Self:
-        """Returns the model; there is nothing to fit."""
-        return cls(given.mentions, ())
-
     def final(self, scores: Scores, base: Mapping[str, Totals] = NO_BASE) -> Totals:
         """Returns the singleton scores (n, N + B)."""
         return scores.singleton, scores.singleton
-
-    @classmethod
-    def restored(
-        cls, given: Given, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
-    ) -> Self:
-        """Returns the model."""
-        return cls(given.mentions, ())
 
 
 @dataclass(frozen=True)
@@ -111,14 +97,12 @@ class Debiased(Fusion):
         values, columns = self.debias(scores), len(self.mentions)
         return values[:, :columns], values[:, columns:]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Returns what a labeler stores of it."""
         return {"mean": self.moments.mean, "deviations": self.moments.deviations}
 
     @classmethod
-    def restored(
-        cls, given: Given, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
-    ) -> Self:
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
         """Returns the model of what ``arrays`` returned."""
         moments = Moments(facts["images"], arrays["mean"], arrays["deviations"])
         return cls(given.mentions, facts["notes"], given.method, moments)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import NO_BASE, Fusion, Given, Totals, without_rival
+from sparc_dist.core.fusion import NO_BASE, Arrays, Facts, Fusion, Given, Totals, without_rival
 from sparc_dist.core.method import DuoOptions
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
@@ -187,14 +187,12 @@ class Duo(Fusion):
         """Returns the weights of a column's own score, its prompts and its partners (3,)."""
         return np.asarray(self.weights[column])
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Returns what a labeler stores of it."""
         return {"centre": self.views.centre, "sd": self.views.sd, "weights": self.weights}
 
     @classmethod
-    def restored(
-        cls, given: Given, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
-    ) -> Self:
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
         """Returns the model of what ``arrays`` returned."""
         options = given.method.duo
         views = Views(given.mentions, arrays["centre"], arrays["sd"], options.scaling)

@@ -26,6 +26,8 @@ _Float = TypeVar("_Float", bound=np.floating[Any])
 Totals = tuple[NDArray[np.floating], NDArray[np.floating]]
 #: The stage and the type of state of each pass.
 Passes = tuple[tuple[str, type[State]], ...]
+#: What a labeler stores of a fusion, by name.
+Arrays, Facts = dict[str, NDArray[Any]], dict[str, Any]
 #: For a fusion whose final scores need those of no other.
 NO_BASE: Mapping[str, Totals] = MappingProxyType({})
 
@@ -88,9 +90,9 @@ class Fusion(ABC):
         raise NotImplementedError(f"{cls.name} has passes and does not gather")
 
     @classmethod
-    @abstractmethod
     def fit(cls, given: Given) -> Self:
-        """Returns the fitted model for the merged states."""
+        """Returns the fitted model for the merged states; by default there is nothing to fit."""
+        return cls(given.mentions, ())
 
     @abstractmethod
     def final(self, scores: Scores, base: Mapping[str, Totals] = NO_BASE) -> Totals:
@@ -99,23 +101,21 @@ class Fusion(ABC):
         base: those of the fusions that it builds on.
         """
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Returns what a labeler stores of it."""
         return {}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Returns what a labeler stores of it as JSON, beside options and notes."""
         return {}
 
     @classmethod
-    @abstractmethod
-    def restored(
-        cls, given: Given, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
-    ) -> Self:
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
         """Returns the model of what ``arrays`` and ``facts`` returned.
 
         facts: also has ``notes``, and ``images``, the number of images of the fit.
         """
+        return cls(given.mentions, facts["notes"])
 
     def debiased(self, scores: Scores) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Returns the singleton (n, N + B) and compound scores (n, P) that its weights are for."""

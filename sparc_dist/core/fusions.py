@@ -16,7 +16,7 @@ from sparc_dist.core.baselines import Debiased, Zsclip
 from sparc_dist.core.debias import Scores
 from sparc_dist.core.duo import Duo
 from sparc_dist.core.final_scores import FinalScores, Float32
-from sparc_dist.core.fusion import Fusion, Given, Totals
+from sparc_dist.core.fusion import Arrays, Facts, Fusion, Given, Totals
 from sparc_dist.core.method import Method
 from sparc_dist.core.moments import Floats
 from sparc_dist.core.order_statistics import Mentions
@@ -265,7 +265,7 @@ class Fusions:
         parts = (self.scored(method, part)[1][:, :n] for part in slices(checked)())
         return np.concatenate([part.astype(np.float32) for part in parts])
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Returns what a labeler stores of them, by the prefix of each."""
         return {
             f"{model.prefix}.{name}": array
@@ -273,7 +273,7 @@ class Fusions:
             for name, array in model.arrays().items()
         }
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Returns the entries of a labeler's JSON about options, notes and what else they store."""
         own = {name: model.facts() for name, model in self.models.items()}
         more = {name: facts for name, facts in own.items() if facts}
@@ -284,9 +284,7 @@ class Fusions:
         }
 
     @classmethod
-    def restored(
-        cls, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], mentions: Mentions
-    ) -> Fusions:
+    def restored(cls, facts: Facts, arrays: Arrays, mentions: Mentions) -> Fusions:
         """Returns the fusions of a labeler's JSON and arrays."""
         method = Method.from_json(facts)
         given = Given(method, mentions, len(facts["classes"]))

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.baselines import Debiased
 from sparc_dist.core.debias import Scores
-from sparc_dist.core.fusion import NO_BASE, Given, Passes, Totals, without_rival
+from sparc_dist.core.fusion import NO_BASE, Arrays, Facts, Given, Passes, Totals, without_rival
 from sparc_dist.core.method import Method
 from sparc_dist.core.moments import ROUNDING, Floats, Scatter
 from sparc_dist.core.order_statistics import Mentions, Ranking, flipped
@@ -172,14 +172,12 @@ class Sparc(Debiased):
             return weights
         return merge(np.eye(1, len(weights))[0], weights)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """Returns what a labeler stores of it: the weights of all columns, one after the other."""
         return {"weights": np.concatenate(self.weights)}
 
     @classmethod
-    def restored(
-        cls, given: Given, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
-    ) -> Self:
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
         """Returns the model of what ``arrays`` returned."""
         ends = np.cumsum([0, *(1 + len(prompts) for prompts in given.mentions)]).tolist()
         weights = [arrays["weights"][a:b] for a, b in pairwise(ends)]

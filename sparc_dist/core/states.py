@@ -33,8 +33,9 @@ class State:
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Self:
         """Restores a state from what ``arrays`` returned."""
-        parts = [[array] for array in arrays] if _is_flat(cls) else _split(arrays)
-        return cls(*(_restored(kind, part) for kind, part in zip(_kinds(cls), parts, strict=True)))
+        own: Any = cls
+        parts = [[array] for array in arrays] if _is_flat(own) else _split(arrays)
+        return cls(*(_restored(kind, part) for kind, part in zip(_kinds(own), parts, strict=True)))
 
 
 S = TypeVar("S")
@@ -76,7 +77,7 @@ def _kinds(state: Any) -> list[Any]:
     return [hints[field.name] for field in fields(state)]
 
 
-def _is_flat(state: type[State]) -> bool:
+def _is_flat(state: Any) -> bool:
     """Whether every field is one array or integer, so that arrays need no lengths before them."""
     return all(kind is int or get_origin(kind) is np.ndarray for kind in _kinds(state))
 

@@ -152,12 +152,13 @@ class FinishedUnit:
     def _images(self, shard: int, columns: list[str]) -> Any:
         return read_images(self.data, shard, columns)
 
-    def _state(self, stage: str, number: int, kind: type[Any]) -> tuple[Any, list[str], str]:
+    def _state(self, stage: str, number: int, kind: Any) -> tuple[Any, list[str], str]:
         url = self.unit.state(stage, number)
-        found = reduce_checkpoints.load_any(url, kind)
+        found: Any = reduce_checkpoints.load_any(url, kind)
         if found is None:
             raise self._incomplete(url)
-        return found
+        state, hashes, key = found
+        return state, hashes, key
 
     def _incomplete(self, url: str) -> UserError:
         return UserError(

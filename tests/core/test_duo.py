@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores, debias_images
-from sparc_dist.core.duo import Duo, DuoMoments, DuoOptions, ViewProducts
+from sparc_dist.core.duo import Duo, DuoMoments, ViewProducts
+from sparc_dist.core.method import DuoOptions
 from sparc_dist.core.order_statistics import Mentions, mentions_of
 from sparc_dist.core.views import Scaling, image_step
 from sparc_dist.prompts import ClassMatcher

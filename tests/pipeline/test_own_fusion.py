@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sparc_dist.cli import main
 from sparc_dist.config import load_config
 from sparc_dist.core import FUSIONS, Duo, Floats, Fusion, Given, Method, Scores, State, fit_fusions
-from sparc_dist.core.fusion import NO_BASE, Passes, Totals, without_rival
+from sparc_dist.core.fusion import NO_BASE, Arrays, Facts, Passes, Totals, without_rival
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
@@ -102,16 +102,14 @@ class Nearby(Fusion):
     def column_weights(self, column: int) -> Floats:
         return self.duo.column_weights(column)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         return {"unit": self.centres}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return {"share": self.share}
 
     @classmethod
-    def restored(
-        cls, given: Given, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
-    ) -> Self:
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
         own = (given.base["duo"], arrays["unit"], facts["share"])
         return cls(given.mentions, facts["notes"], *own)
 
@@ -176,6 +174,7 @@ def test_final_scores_decisions_and_labels(made: Path) -> None:
     final = pq.read_table(unit / "final")
     assert final.column_names == ["image_id", *NAMES, *PARTS]
     scores, fusions = fitted_again(unit)
+    assert scores.embedding is not None
     expected = fusions.final(scores).by_name
     for name in (*NAMES, *PARTS):
         found = matrix(final[name], expected[name].shape[1])
@@ -187,12 +186,12 @@ def test_final_scores_decisions_and_labels(made: Path) -> None:
     rules = json.loads((unit / "decisions.json").read_text())
     assert [name for name in rules if name in FUSIONS] == ["sparc", "duo", "nearby"]
     assert rules["primary"] == "nearby"
-    found = metrics_of(unit)
-    assert found["primary"] == "nearby"
-    assert found["nearby"]["mAP"] > 50
-    assert found["nearby"]["decisions"]["micro_f1"] > 30
+    metrics = metrics_of(unit)
+    assert metrics["primary"] == "nearby"
+    assert metrics["nearby"]["mAP"] > 50
+    assert metrics["nearby"]["decisions"]["micro_f1"] > 30
     assert (unit / "reduce" / "nearby_statistics" / "00.npz").exists()
-    assert "nearby_statistics" in found["stages"]
+    assert "nearby_statistics" in metrics["stages"]
     labels = open_unit(str(made), backbone="one").labels()
     present = np.concatenate([shard.present for shard in labels])
     assert 0 < present.sum() < present.size
@@ -212,9 +211,9 @@ def test_the_report_shows_it_and_explains_with_it(made: Path) -> None:
         assert one.own + one.rest + sum(part.added for part in one.prompts) == pytest.approx(
             one.score, abs=1e-5
         )
-    (one, *_) = status(str(made))
-    assert one.stage.startswith("done, mAP")
-    assert one.stage.endswith("Nearby")
+    (first, *_) = status(str(made))
+    assert first.stage.startswith("done, mAP")
+    assert first.stage.endswith("Nearby")
     with using(InProcess()):
         assert not verify(str(made)).faults
 

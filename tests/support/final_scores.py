@@ -12,7 +12,7 @@ from sparc_dist.core.final_scores import ScoreCounts, ScoreMoments
 from sparc_dist.core.method import DuoOptions, Method
 from sparc_dist.core.moments import Floats
 from tests.support.cases import golden
-from tests.support.fitting import fit_duo, fit_sparc
+from tests.support.fitting import debiased_and_final, fit_duo, fit_sparc
 
 
 @cache
@@ -20,8 +20,9 @@ def scored(method: str) -> tuple[Floats, Floats]:
     """The golden set's scores before and after the rival is taken off."""
     scores, mentions, _, _ = golden()
     if method == "duo":
-        return fit_duo(lambda: [scores], mentions, DuoOptions()).final(scores)
-    sparc = fit_sparc(lambda: [scores], mentions, Method()).final(scores)[1]
+        duo = fit_duo(lambda: [scores], mentions, DuoOptions())
+        return duo.weigh(duo.views.of_images(scores))
+    sparc = debiased_and_final(fit_sparc(lambda: [scores], mentions, Method()), scores)[1]
     return sparc, sparc
 
 
