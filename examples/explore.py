@@ -15,8 +15,8 @@ import argparse
 import numpy as np
 
 import sparc_dist
+from sparc_dist.core import FUSIONS
 from sparc_dist.demo.inputs import write_demo
-from sparc_dist.runs import TITLES
 from sparc_dist.runs.run import Run
 
 
@@ -49,10 +49,10 @@ def show(run: Run) -> None:
     for image_id, names in top_classes(run).items():
         print(f"{image_id}: {', '.join(names)}")
     for (dataset, _), metrics in run.metrics.items():
-        for method, title in TITLES.items():
+        for method, kind in FUSIONS.items():
             value = metrics[method]["mAP"]
             shown = "no labels" if value is None else f"{value:.1f}"
-            print(f"{dataset}, {title}: mAP {shown}")
+            print(f"{dataset}, {kind.title}: mAP {shown}")
     print(f"The report is {run.root}/report/index.html")
 
 

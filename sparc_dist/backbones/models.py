@@ -210,12 +210,13 @@ class Scorer:
         """Returns the scores and embeddings (n, d) of uint8 RGB squares (n, S, S, 3), n ≥ 1."""
         found, images = self._scores(pixels, batch_size)
         *scores, embeddings = self.backbone.transfer().fetched([*found, images])
+        singleton, auxiliary, compound = scores
         if not all(np.isfinite(part).all() for part in scores):
             raise UserError(
                 f"{self.backbone.place}: the model returns scores that are not numbers; "
                 "its weights are damaged, download them again."
             )
-        return Scores(*scores), embeddings
+        return Scores(singleton, auxiliary, compound, embeddings), embeddings
 
     def _scores(
         self, pixels: NDArray[np.uint8], batch_size: int, precision: str | None = None

@@ -44,7 +44,8 @@ def add_parser(group: Any) -> None:
 
 def fuse(options: Namespace) -> int:
     """Fuses score matrices."""
-    from sparc_dist.core import METHODS, Method
+    from sparc_dist.config import DECIDES
+    from sparc_dist.core import Method, methods_of
     from sparc_dist.external_scores import fuse, read_authors, read_npz
     from sparc_dist.runs.doubts import sentences
     from sparc_dist.runs.tables import shown
@@ -60,12 +61,12 @@ def fuse(options: Namespace) -> int:
         raise UserError(
             "Give either --scores and --prompts, or --authors-dir, --dataset and --backbone."
         )
-    method = Method(primary="sparc" if all(authors) else "duo")  # the paper's on its own data
+    method = Method(primary=DECIDES["official" if all(authors) else "own"])
     metrics = fuse(matrices, method, options.out, options.empty_class)
     if matrices.labels is None:
         print("There are no labels, so there is no mAP.")
     else:
-        for name in METHODS:
+        for name in methods_of(method.fusions):
             print(f"{name:>8}  mAP {shown(metrics[name]['mAP'], 4)}")
         found = metrics[metrics["primary"]]["decisions"]
         print(

@@ -24,7 +24,7 @@ from sparc_dist.config.file import (
     parse,
     resolve,
 )
-from sparc_dist.config.kinds import DATASET_KINDS, DatasetKind
+from sparc_dist.config.kinds import DATASET_KINDS, DECIDES, DatasetKind
 from sparc_dist.config.names import check_classes, letters, names_in, words_of
 from sparc_dist.config.schema import (
     MAX_IMAGE_BYTES,
@@ -40,6 +40,7 @@ from sparc_dist.config.schema import (
 
 __all__ = [
     "DATASET_KINDS",
+    "DECIDES",
     "ENSEMBLE",
     "LABEL_MODEL",
     "LABEL_UNIT",

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+#: The fusion that decides on official and on other data sets, unless a config names one.
+DECIDES = {"official": "sparc", "own": "duo"}
+
 
 @dataclass(frozen=True)
 class DatasetKind:
@@ -47,6 +50,11 @@ class DatasetKind:
     def official(self) -> bool:
         """Whether it has classes of its own, and the paper's settings are its defaults."""
         return bool(self.classes)
+
+    @property
+    def decides(self) -> str:
+        """The fusion that decides, unless a config names one."""
+        return DECIDES["official" if self.official else "own"]
 
     @property
     def defaults(self) -> dict[str, Any]:

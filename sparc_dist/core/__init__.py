@@ -1,4 +1,4 @@
-"""The mathematics of SPARC and duo in pure NumPy, shard by shard: from scores to decisions and AP.
+"""The mathematics in pure NumPy, shard by shard: fusions, decisions, evaluation.
 
 Belongs here: kernels that work on one shard; every step that looks across images is a *state* with
 ``+``, so the same lines serve one matrix and a thousand shards. Does not: files, Ray, messages for
@@ -14,83 +14,102 @@ from sparc_dist.core.average_precision import (
     mean_average_precision,
     summarise,
 )
+from sparc_dist.core.baselines import PLAIN
 from sparc_dist.core.class_counts import ClassCounts
 from sparc_dist.core.debias import ImageDebias, Scores
 from sparc_dist.core.decision_metrics import Agreement, expected_f1
 from sparc_dist.core.decisions import Decision, Knowledge, can_estimate, decide
 from sparc_dist.core.drift import drift
-from sparc_dist.core.duo import Duo, DuoOptions
+from sparc_dist.core.duo import Duo
 from sparc_dist.core.ensemble import Standard, average
-from sparc_dist.core.final_scores import METHODS, FinalScores, Labelled, methods_of
-from sparc_dist.core.fusion import DECIDING, Fusion, Method, merge
+from sparc_dist.core.final_scores import FinalScores, Labelled, width_of
+from sparc_dist.core.fusion import Fusion, Given
+from sparc_dist.core.fusions import (
+    FUSIONS,
+    Fitting,
+    Fusions,
+    columns_of,
+    deciding,
+    fit_fusions,
+    methods_of,
+    stages_of,
+    totals_of,
+)
 from sparc_dist.core.gallery import Gallery
+from sparc_dist.core.method import DuoOptions, Method
 from sparc_dist.core.moments import ROUNDING, Floats, Moments, Scatter
 from sparc_dist.core.order_statistics import Mentions, mentions_of
 from sparc_dist.core.reduction import (
-    DecidedStatistics,
-    DecisionStatistics,
-    FinalStatistics,
-    Fusions,
-    GalleryStatistics,
-    LabelStatistics,
-    PromptStatistics,
-    RankStatistics,
+    CountedState,
+    LabelledState,
+    ScoredState,
+    ShownState,
+    agreement_of,
     evaluate,
-    fit_fusions,
+    judged_by,
 )
-from sparc_dist.core.sparc import PromptState, RankState
+from sparc_dist.core.sparc import Sparc, merge
+from sparc_dist.core.states import Kinds, State, States
 from sparc_dist.core.views import Views
 
 __all__ = [
-    "DECIDING",
-    "METHODS",
+    "FUSIONS",
+    "PLAIN",
     "ROUNDING",
     "Agreement",
     "Answers",
     "ClassCounts",
-    "DecidedStatistics",
+    "CountedState",
     "Decision",
-    "DecisionStatistics",
     "Duo",
     "DuoOptions",
     "EmptyClass",
     "FinalScores",
-    "FinalStatistics",
+    "Fitting",
     "Floats",
     "Fusion",
     "Fusions",
     "Gallery",
-    "GalleryStatistics",
+    "Given",
     "ImageDebias",
+    "Kinds",
     "Knowledge",
-    "LabelStatistics",
     "Labelled",
+    "LabelledState",
     "Mentions",
     "Method",
     "Moments",
     "Positives",
-    "PromptState",
-    "PromptStatistics",
-    "RankState",
-    "RankStatistics",
     "Reached",
     "Scatter",
+    "ScoredState",
     "Scores",
+    "ShownState",
+    "Sparc",
     "Standard",
+    "State",
+    "States",
     "Views",
+    "agreement_of",
     "average",
     "can_estimate",
     "check_finite",
+    "columns_of",
     "decide",
+    "deciding",
     "drift",
     "evaluate",
     "expected_f1",
     "fit_fusions",
+    "judged_by",
     "matrix",
     "mean_average_precision",
     "mentions_of",
     "merge",
     "methods_of",
     "slices",
+    "stages_of",
     "summarise",
+    "totals_of",
+    "width_of",
 ]

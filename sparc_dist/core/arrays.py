@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ SLICE = 4096  # images at a time, so that float64 copies stay small beside the m
 def as_scores(scores: ScoresLike) -> Scores:
     """Returns scores as matrices; raises ValueError if they do not fit together."""
     if isinstance(scores, Scores):
-        scores = (scores.singleton, scores.auxiliary, scores.compound)
+        checked = as_scores((scores.singleton, scores.auxiliary, scores.compound))
+        return replace(checked, embedding=scores.embedding)
     if isinstance(scores, Mapping):
         if missing := [name for name in NAMES if name not in scores]:
             raise ValueError(f"scores have no {' and no '.join(missing)}")

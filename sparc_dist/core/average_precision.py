@@ -16,11 +16,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sparc_dist.core.states import State
+
 EmptyClass = Literal["skip", "zero"]
 
 
 @dataclass(frozen=True)
-class Positives:
+class Positives(State):
     """The scores of the positive images of each of d columns, ascending: d arrays."""
 
     scores: tuple[NDArray[np.floating], ...]
@@ -34,15 +36,6 @@ class Positives:
         ends = np.cumsum(labels.sum(axis=0)).tolist()
         return cls(tuple(values[start:end] for start, end in pairwise([0, *ends])))
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return list(self.scores)
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Positives:
-        """Restores a state from what ``arrays`` returned."""
-        return cls(tuple(arrays))
-
     def __add__(self, other: Positives) -> Positives:
         pairs = zip(self.scores, other.scores, strict=True)
         merged = tuple(np.concatenate(pair) for pair in pairs)
@@ -52,7 +45,7 @@ class Positives:
 
 
 @dataclass(frozen=True)
-class Reached:
+class Reached(State):
     """For each positive of each column, the images that score at least as high: d arrays."""
 
     counts: tuple[NDArray[np.int64], ...]
@@ -79,9 +72,6 @@ class Reached:
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Reached:
         """Restores a state from what ``arrays`` returned."""
         return cls(tuple(counts.astype(np.int64) for counts in arrays))
-
-    def __add__(self, other: Reached) -> Reached:
-        return Reached(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
 
 
 def _reaching(scores: NDArray[np.floating], thresholds: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -5,15 +5,14 @@ All states are integers, so the results do not depend on how images are divided 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.histogram import EDGES, Counts, histogram
 from sparc_dist.core.moments import Floats
+from sparc_dist.core.states import State
 
 #: So many bins of the histogram are counted as one: 160 bins of 0.1.
 JOINED = 2
@@ -23,7 +22,7 @@ STEPS: Floats = EDGES[::JOINED]
 
 
 @dataclass(frozen=True)
-class ClassCounts:
+class ClassCounts(State):
     """Counts of N classes.
 
     scores: of all images, of those with labels and of positives, by standardised score (3, N, 160).
@@ -50,18 +49,6 @@ class ClassCounts:
         joined = np.add.reduce([counts[:, :, place::JOINED] for place in range(JOINED)])
         parts = (found & truth, found, truth)
         return cls(joined, np.array([part.sum(axis=0) for part in parts], dtype=np.int64))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [self.scores, self.decided]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> ClassCounts:
-        """Restores a state from what ``arrays`` returned."""
-        return cls(*arrays)
-
-    def __add__(self, other: ClassCounts) -> ClassCounts:
-        return ClassCounts(self.scores + other.scores, self.decided + other.decided)
 
     def distribution(self, index: int, most: int) -> tuple[Floats, Counts]:
         """Returns the standardised edges and the counts of at most ``most`` bins of a class.

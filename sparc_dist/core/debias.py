@@ -20,20 +20,23 @@ ImageDebias = Literal["full", "sqrt", "centre", "none"]
 class Scores:
     """The raw similarities of n images.
 
-    singleton: (n, N), auxiliary: (n, N), compound: (n, P)
+    singleton: (n, N), auxiliary: (n, N), compound: (n, P). embedding: (n, d), of length 1; None
+    where it is not known or no fusion needs it.
 
-    Statistics of images are computed once for SPARC and duo, so scores must not change afterwards.
+    Statistics of images are computed once for all fusions, so scores must not change afterwards.
     """
 
     singleton: NDArray[np.floating]
     auxiliary: NDArray[np.floating]
     compound: NDArray[np.floating]
+    embedding: NDArray[np.floating] | None = None
 
     def __len__(self) -> int:
         return len(self.singleton)
 
     def __getitem__(self, rows: slice | list[int]) -> Scores:
-        return Scores(self.singleton[rows], self.auxiliary[rows], self.compound[rows])
+        embedding = None if self.embedding is None else self.embedding[rows]
+        return Scores(self.singleton[rows], self.auxiliary[rows], self.compound[rows], embedding)
 
     @cached_property
     def of_singleton(self) -> ImageStatistics:

@@ -5,15 +5,14 @@ All states are integers, so the results do not depend on how images are divided 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.average_precision import Positives, Reached
 from sparc_dist.core.moments import Floats
+from sparc_dist.core.states import State
 
 #: Equal bins of probability for the expected calibration error.
 CALIBRATION_BINS = 15
@@ -25,7 +24,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(State):
     """Counts of decisions on N classes, of images by size, and of probabilities.
 
     The size of an image is the number of its decisions plus that of its labels. Its F1 is twice its
@@ -52,22 +51,6 @@ class Agreement:
         np.add.at(images[0], size, 1)
         np.add.at(images[1], size, hits.sum(axis=1))
         return cls(classes, images, _calibration(probability, labels))
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [self.classes, self.images, self.calibration]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Agreement:
-        """Restores a state from what ``arrays`` returned."""
-        return cls(*arrays)
-
-    def __add__(self, other: Agreement) -> Agreement:
-        return Agreement(
-            self.classes + other.classes,
-            self.images + other.images,
-            self.calibration + other.calibration,
-        )
 
     def metrics(self) -> dict[str, float | None]:
         """Returns micro, macro and sample F1, precision and recall in percent, and the ECE.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sparc_dist.core.answers import Answers, fit_link
 from sparc_dist.core.debias import standardise
-from sparc_dist.core.final_scores import CountState, FinalState
+from sparc_dist.core.final_scores import ScoreCounts, ScoreMoments
 from sparc_dist.core.histogram import standard_normal
 from sparc_dist.core.link import (
     SLOPE,
@@ -38,6 +38,9 @@ MIN_IMAGES, MIN_IMAGES_PER_COLUMN, MIN_COLUMNS = 50, 2, 10
 
 #: The prior: an image holds so many of the columns, of which there are at least so many.
 PRIOR_PER_IMAGE, PRIOR_COLUMNS = 2.0, 40
+
+#: What estimates can be, the best first.
+DOUBTS = ("clear", "common", "unclear")
 
 #: The range of prevalences; the lower end is half an image where images are counted.
 LOWEST, HIGHEST = 1e-6, 0.95
@@ -128,15 +131,15 @@ class Decision:
         return replace(self, threshold=scores_at(probability, self.slope, self.intercept))
 
 
-def can_estimate(state: FinalState) -> bool:
+def can_estimate(state: ScoreMoments) -> bool:
     """Whether there are enough images and columns to estimate prevalences: pass 2 is needed."""
     images = max(MIN_IMAGES, MIN_IMAGES_PER_COLUMN * state.columns)
     return state.count >= images and state.columns >= MIN_COLUMNS
 
 
 def decide(
-    state: FinalState,
-    counts: CountState | None,
+    state: ScoreMoments,
+    counts: ScoreCounts | None,
     classes: int,
     knowledge: Knowledge | None = None,
     answers: Answers | None = None,
@@ -163,20 +166,22 @@ def decide(
     return replace(rule, threshold=threshold)
 
 
-def _estimated(state: FinalState, counts: CountState, classes: int) -> Decision:
-    """Returns a rule with estimated prevalences."""
+def _estimated(state: ScoreMoments, counts: ScoreCounts, classes: int) -> Decision:
+    """Returns a rule with estimated prevalences: the mean over totals, with the worst status."""
     constant, standards = state.constant, state.standards
     varying = np.flatnonzero(~constant)
     prevalence = np.full(state.columns, np.nan)
     status = np.full(state.columns, "constant", dtype=object)
     if varying.size:
-        prevalence[varying], status[varying] = estimate(
-            counts.decorrelated[varying], counts.total[varying]
-        )
-    return _unlinked(standards.final_mean, standards.final_sd, prevalence, status, classes)
+        pairs = zip(counts.decorrelated, counts.totals, strict=True)
+        found = [estimate(mixed[varying], total[varying]) for mixed, total in pairs]
+        prevalence[varying] = np.mean([shares for shares, _ in found], axis=0)
+        names = zip(*(own for _, own in found), strict=True)
+        status[varying] = [max(own, key=DOUBTS.index) for own in names]
+    return _unlinked(standards.mean, standards.sd, prevalence, status, classes)
 
 
-def _prior(state: FinalState, classes: int, per_image: float | None) -> Decision:
+def _prior(state: ScoreMoments, classes: int, per_image: float | None) -> Decision:
     """Returns a rule with the same prevalence for all classes.
 
     Total scores have an SD of about 1 thanks to shrunk statistics, and are not standardised.

@@ -10,64 +10,33 @@ and are not reported. Without background, B is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, TypeVar, get_args
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores
+from sparc_dist.core.fusion import NO_BASE, Arrays, Facts, Fusion, Given, Totals, without_rival
+from sparc_dist.core.method import DuoOptions
 from sparc_dist.core.moments import Floats, Moments
 from sparc_dist.core.order_statistics import Mentions
-from sparc_dist.core.shrinkage import PSEUDO_IMAGES
+from sparc_dist.core.states import State
 from sparc_dist.core.views import MIN_COLUMNS, Scaling, Views, flat_images, image_step
 
-_Float = TypeVar("_Float", bound=np.floating[Any])
-
-#: The share of an image's highest score that is taken off all its scores.
-RIVAL = 0.2
-
 
 @dataclass(frozen=True)
-class DuoOptions:
-    """The parts of duo, each of which can be switched off.
-
-    shrinkage: number of pseudo-images in the statistics of prompts and views. rival: the share of
-    an image's highest score that is taken off all its scores. scaling: what the image step divides
-    by. partners: whether what partners explain is taken off the compounds.
-    """
-
-    shrinkage: float = PSEUDO_IMAGES
-    rival: float = RIVAL
-    scaling: Scaling = "sqrt"
-    partners: bool = True
-
-    #: A config validates its section against this class; an unknown key there is an error.
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.shrinkage < float("inf"):
-            raise ValueError(f"shrinkage is {self.shrinkage}; it must be at least 0 and finite")
-        if not 0 <= self.rival < 1:
-            raise ValueError(f"rival is {self.rival}; it must be at least 0 and below 1")
-        if self.scaling not in get_args(Scaling):
-            raise ValueError(
-                f"scaling is {self.scaling!r}; choose one of {', '.join(get_args(Scaling))}"
-            )
-
-
-@dataclass(frozen=True)
-class DuoPromptState:
-    """The state of pass 1: the moments of N + B singletons and P compounds, and the flat images."""
+class DuoMoments(State):
+    """The moments of N + B singletons and P compounds after the image step, and the flat images."""
 
     singleton: Moments
     compound: Moments
     flat_images: int
 
     @classmethod
-    def of(cls, scores: Scores, scaling: Scaling = "sqrt") -> DuoPromptState:
+    def of(cls, scores: Scores, scaling: Scaling = "sqrt") -> DuoMoments:
         """Returns the state of one shard."""
         singleton, compound = image_step(scores, scaling)
         return cls(Moments.of(singleton), Moments.of(compound), flat_images(scores))
@@ -77,29 +46,10 @@ class DuoPromptState:
         constants = (options.shrinkage, options.scaling)
         return Views.of(self.singleton, self.compound, mentions, *constants)
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        kinds = (self.singleton, self.compound)
-        counts = np.array([self.singleton.count, self.flat_images])
-        return [counts, *(part for kind in kinds for part in (kind.mean, kind.deviations))]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> DuoPromptState:
-        """Restores a state from what ``arrays`` returned."""
-        (count, flat), *rest = arrays
-        return cls(Moments(int(count), *rest[:2]), Moments(int(count), *rest[2:]), int(flat))
-
-    def __add__(self, other: DuoPromptState) -> DuoPromptState:
-        return DuoPromptState(
-            self.singleton + other.singleton,
-            self.compound + other.compound,
-            self.flat_images + other.flat_images,
-        )
-
 
 @dataclass(frozen=True)
-class DuoViewState:
-    """The state of pass 2: the sums over images of products of each column's views, uncentred.
+class ViewProducts(State):
+    """The sums over images of products of each column's views, uncentred.
 
     products: (N + B, 3, 3)
     """
@@ -108,7 +58,7 @@ class DuoViewState:
     products: Floats
 
     @classmethod
-    def of(cls, scores: Scores, views: Views) -> DuoViewState:
+    def of(cls, scores: Scores, views: Views) -> ViewProducts:
         """Returns the state of one shard."""
         parts = views.of_images(scores)
         products = np.empty((len(views.mentions), 3, 3))
@@ -116,21 +66,8 @@ class DuoViewState:
             products[:, i, j] = products[:, j, i] = np.einsum("ni,ni->i", parts[i], parts[j])
         return cls(len(scores), products)
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [np.array(self.count), self.products]
 
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> DuoViewState:
-        """Restores a state from what ``arrays`` returned."""
-        count, products = arrays
-        return cls(int(count), products)
-
-    def __add__(self, other: DuoViewState) -> DuoViewState:
-        return DuoViewState(self.count + other.count, self.products + other.products)
-
-
-def view_weights(state: DuoViewState, counts: Floats, options: DuoOptions) -> Floats:
+def view_weights(state: ViewProducts, counts: Floats, options: DuoOptions) -> Floats:
     """Returns the weights of each column's three views (N + B, 3). counts: m_i, (N + B,)."""
     products = _shrunk_products(state, counts, options.shrinkage)
     weights = np.zeros((len(counts), 3))
@@ -148,7 +85,7 @@ def view_weights(state: DuoViewState, counts: Floats, options: DuoOptions) -> Fl
     return np.asarray(weights / np.where(size > 0, size, 1.0)[:, None])
 
 
-def _shrunk_products(state: DuoViewState, counts: Floats, shrinkage: float) -> Floats:
+def _shrunk_products(state: ViewProducts, counts: Floats, shrinkage: float) -> Floats:
     """Returns the mean products, with pseudo-images of the mean column added (N + B, 3, 3).
 
     The mean is over columns with prompts. If there are none, it is over all columns: their own
@@ -178,24 +115,49 @@ def _size(weights: Floats, products: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
-def without_rival(total: NDArray[_Float], share: float) -> NDArray[_Float]:
-    """Returns scores (n, N + B) without a share of the highest score of their image."""
-    return np.asarray(total - share * total.max(axis=1, keepdims=True))
-
-
 @dataclass(frozen=True)
-class Duo:
+class Duo(Fusion):
     """The fitted model: the statistics and weights needed to score a new image.
 
     weights: of the three views of each column, (N + B, 3)
     """
 
+    name = "duo"
+    title = "duo"
+    part = "total"
+    passes = (("prompt_statistics", DuoMoments), ("rank_statistics", ViewProducts))
+    prefix = "views"
+    weight_names = ("own", "compounds", "partners")
+
     options: DuoOptions
     views: Views
     weights: Floats
-    notes: Sequence[str] = field(default=())
 
-    def final(self, scores: Scores) -> tuple[Floats, Floats]:
+    @classmethod
+    def gather(cls, given: Given) -> Callable[[Scores], State]:
+        """Returns the function that makes the state of a shard."""
+        options = given.method.duo
+        if not given.states:
+            return lambda scores: DuoMoments.of(scores, options.scaling)
+        views = given.states[0].views(given.mentions, options)
+        return lambda scores: ViewProducts.of(scores, views)
+
+    @classmethod
+    def fit(cls, given: Given) -> Self:
+        """Returns the model for the merged states."""
+        prompts, products = given.states
+        views = prompts.views(given.mentions, given.method.duo)
+        return cls.of(prompts, products, views, given.method.duo)
+
+    @classmethod
+    def of(
+        cls, prompts: DuoMoments, products: ViewProducts, views: Views, options: DuoOptions
+    ) -> Self:
+        """Returns the model for merged states and the views that follow from the first of them."""
+        weights = view_weights(products, views.counts, options)
+        return cls(views.mentions, _notes(prompts, views), options, views, weights)
+
+    def final(self, scores: Scores, base: Mapping[str, Totals] = NO_BASE) -> Totals:
         """Returns the scores before and after the rival is taken off, both (n, N + B).
 
         The rival of an image is its highest score, background included.
@@ -209,38 +171,35 @@ class Duo:
         total = weights[0] * own + weights[1] * compounds + weights[2] * partners
         return total, without_rival(total, self.options.rival)
 
-    def contributions(self, scores: Scores, columns: Iterable[int]) -> list[Floats]:
-        """Returns, per column, what each of its m_i prompts adds to its final score (n, m_i).
+    def debiased(self, scores: Scores) -> tuple[Floats, Floats]:
+        """Returns the debiased singleton (n, N + B) and compound scores (n, P)."""
+        return self.views.debias(scores)
 
-        The rest of a score is the column's own score, its partners and the rival.
-        """
-        compound = self.views.debias(scores)[1]
-        return [
-            self.prompt_weights(compound, i) * compound[:, self.views.mentions[i]] for i in columns
-        ]
-
-    def prompt_weights(self, compound: Floats, column: int) -> Floats:
-        """Returns the weights (n, m_i) of a column's prompts in images; compound: debiased (n, P).
+    def prompt_weights(self, compound: NDArray[np.floating], column: int) -> Floats:
+        """Returns the weights (n, m_i) of a column's prompts in images.
 
         They are all the same: the prompts' view is a mean.
         """
-        count = len(self.views.mentions[column])
+        count = len(self.mentions[column])
         return np.full((len(compound), count), self.weights[column, 1] / max(count, 1))
 
     def column_weights(self, column: int) -> Floats:
         """Returns the weights of a column's own score, its prompts and its partners (3,)."""
         return np.asarray(self.weights[column])
 
+    def arrays(self) -> Arrays:
+        """Returns what a labeler stores of it."""
+        return {"centre": self.views.centre, "sd": self.views.sd, "weights": self.weights}
 
-def finish_duo(
-    prompts: DuoPromptState, products: DuoViewState, views: Views, options: DuoOptions
-) -> Duo:
-    """Returns the fitted model for the merged states."""
-    weights = view_weights(products, views.counts, options)
-    return Duo(options, views, weights, _notes(prompts, views))
+    @classmethod
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
+        """Returns the model of what ``arrays`` returned."""
+        options = given.method.duo
+        views = Views(given.mentions, arrays["centre"], arrays["sd"], options.scaling)
+        return cls(given.mentions, facts["notes"], options, views, arrays["weights"])
 
 
-def _notes(prompts: DuoPromptState, views: Views) -> list[str]:
+def _notes(prompts: DuoMoments, views: Views) -> list[str]:
     """Returns notes for the user about degenerate data."""
     columns, notes = len(views.mentions), []
     if columns < MIN_COLUMNS:

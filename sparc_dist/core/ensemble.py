@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sparc_dist.core.debias import standardise
 from sparc_dist.core.decisions import MIN_IMAGES
-from sparc_dist.core.final_scores import CONSTANT, DIGITS, FinalScores, methods_of
+from sparc_dist.core.final_scores import CONSTANT, DIGITS, FinalScores
 from sparc_dist.core.moments import Floats, Moments
 
 
@@ -34,19 +34,19 @@ class Standard:
 
         Few images tell no mean and SD: if one class is in all of them, it must not become 0. Their
         scores enter as they are, which shrunk statistics have made comparable already. Rounded as
-        ``FinalState.standards``, because sums differ in the last bits with the shards.
+        ``ScoreMoments.standards``, because sums differ in the last bits with the shards.
         """
         if moments.count < MIN_IMAGES:
             return cls(np.zeros_like(moments.mean), np.ones_like(moments.mean))
         sd = moments.sd
         return cls(moments.mean.round(DIGITS), np.where(sd <= CONSTANT, 0.0, sd).round(DIGITS))
 
-    def scale(self, method: str, fusions: Iterable[str], classes: int) -> Floats:
+    def scale(self, method: str, methods: Iterable[str], classes: int) -> Floats:
         """Returns what a method's final score of each of the N classes is multiplied with (N,).
 
-        fusions: those that the backbone has
+        methods: those that the backbone has, in order
         """
-        first = methods_of(fusions).index(method) * classes
+        first = [*methods].index(method) * classes
         sd = self.sd[first : first + classes]
         return np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparc_dist.core.arrays import ScoresLike, as_scores, slices
-from sparc_dist.core.fusion import Method
+from sparc_dist.core.fusions import Fusions, fit_fusions
+from sparc_dist.core.method import Method
 from sparc_dist.core.order_statistics import Mentions, mentions_of
-from sparc_dist.core.reduction import Fusions, fit_fusions
 
 
 def fit(
@@ -36,7 +36,9 @@ def fit(
     if len(prompts) != compounds:
         raise ValueError(f"there are {len(prompts)} prompts for {compounds} columns of `compound`")
     mentions = _mentions(prompts, columns)
-    return fit_fusions(slices(checked), mentions, columns - background, method or Method())
+    listed = method or Method()
+    usable = listed if checked.embedding is not None else listed.with_scores_alone()
+    return fit_fusions(slices(checked), mentions, columns - background, usable)
 
 
 def _mentions(prompts: Sequence[Sequence[int]], columns: int) -> Mentions:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores
-from sparc_dist.core.duo import Duo
 from sparc_dist.core.fusion import Fusion
 from sparc_dist.core.moments import Floats
-from sparc_dist.core.order_statistics import Mentions
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Parts:
 
     own: float
     prompts: list[int]
-    debiased: Floats
+    debiased: NDArray[np.floating]
     weights: Floats
 
 
@@ -34,29 +33,20 @@ class Explanation:
     singleton: (n, N + B), compound: (n, P)
     """
 
-    fusion: Fusion | Duo
-    singleton: Floats
-    compound: Floats
+    fusion: Fusion
+    singleton: NDArray[np.floating]
+    compound: NDArray[np.floating]
 
     @classmethod
-    def of(cls, fusion: Fusion | Duo, scores: Scores) -> Explanation:
+    def of(cls, fusion: Fusion, scores: Scores) -> Explanation:
         """Returns the explanation of some images."""
-        if isinstance(fusion, Duo):
-            return cls(fusion, *fusion.views.debias(scores))
-        columns = len(fusion.mentions)
-        debiased = fusion.debias(scores)
-        return cls(fusion, debiased[:, :columns], debiased[:, columns:])
+        return cls(fusion, *fusion.debiased(scores))
 
     def parts(self, image: int, column: int) -> Parts:
-        """Returns the parts of one score; partners and the rival of duo are the rest of it."""
+        """Returns the parts of one score; what else a fusion adds, and its rival, is the rest."""
         compound = self.compound[image : image + 1]
-        prompts = mentions(self.fusion)[column]
+        prompts = self.fusion.mentions[column]
         weights, values = self.fusion.prompt_weights(compound, column)[0], compound[0, prompts]
         order = np.argsort(-weights * values, kind="stable")
         own = self.fusion.column_weights(column)[0] * self.singleton[image, column]
         return Parts(float(own), prompts[order].tolist(), values[order], weights[order])
-
-
-def mentions(fusion: Fusion | Duo) -> Mentions:
-    """Returns the prompts of each column."""
-    return fusion.views.mentions if isinstance(fusion, Duo) else fusion.mentions

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core.moments import Floats
+from sparc_dist.core.states import State
 
 #: The rows of a class: the highest scores; the lowest present and the highest absent ones, which
 #: are next to the threshold; a random sample of the absent ones; and where labels are known, the
@@ -34,7 +34,7 @@ def row_size(classes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class Gallery(State):
     """The rows of N classes, the smallest key first; empty places have an infinite key.
 
     keys: (6, N, k). shard, row: where each image is, among the scored images of its shard,
@@ -70,15 +70,6 @@ class Gallery:
         number = ROWS.index(name)
         shards, rows = (part[number, index].tolist() for part in (self.shard, self.row))
         return [pair for pair in zip(shards, rows, strict=True) if pair[0] >= 0]
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        return [self.keys, self.shard, self.row]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Gallery:
-        """Restores a state from what ``arrays`` returned."""
-        return cls(*arrays)
 
     def __add__(self, other: Gallery) -> Gallery:
         pairs = zip(self.arrays(), other.arrays(), strict=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sparc_dist.core.states import State
 
 Floats = NDArray[np.float64]
 
@@ -16,7 +16,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(State):
     """Count, mean and sum of squared deviations of d columns.
 
     mean, deviations: (d,)
@@ -46,16 +46,6 @@ class Moments:
             self.deviations + other.deviations + delta**2 * (self.count * other.count / count),
         )
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the moments as arrays, to be stored in a file."""
-        return [np.array(self.count), self.mean, self.deviations]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Moments:
-        """Restores moments from what ``arrays`` returned."""
-        count, mean, deviations = arrays
-        return cls(int(count), mean, deviations)
-
     @property
     def sd(self) -> Floats:
         """Sample SD (ddof = 1) of each column (d,); exactly 0 if the column is constant."""
@@ -67,7 +57,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Scatter:
+class Scatter(State):
     """Count, mean and scatter matrix (sum of outer products of deviations) of d columns.
 
     mean: (d,), matrix: (d, d); or of k tables at once, (k, d) and (k, d, d)

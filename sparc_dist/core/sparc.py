@@ -1,67 +1,45 @@
-"""SPARC itself: three passes over shards, with two small merges between them.
+"""SPARC: a weight for each rank of a class's compound scores, and the merge with its singleton.
 
-pass 1   image debias → moments of every prompt          merge: 2 (N + P) numbers
+pass 1   image debias → moments of every prompt          merge: 2 (N + P) numbers, ``Debiased``
 pass 2   prompt debias → sort → scatter of every class   merge: Σ (1 + m_i)² numbers
 pass 3   prompt debias → sort → weigh the ranks → merge  → final scores
+
+Every strategy is a vector of weights over (singleton, 1st max, …, m-th max). Strategies differ only
+in where the weights come from, so the same code scores an image for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import add
-from typing import Any
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparc_dist.core.debias import Scores, debias_images, debias_prompts, flat_images
-from sparc_dist.core.fusion import Fusion, Method, rank_weights
-from sparc_dist.core.moments import Moments, Scatter
+from sparc_dist.core.baselines import Debiased
+from sparc_dist.core.debias import Scores
+from sparc_dist.core.fusion import NO_BASE, Arrays, Facts, Given, Passes, Totals, without_rival
+from sparc_dist.core.method import Method
+from sparc_dist.core.moments import ROUNDING, Floats, Scatter
 from sparc_dist.core.order_statistics import Mentions, Ranking, flipped
+from sparc_dist.core.states import State
+
+#: Rounding error of the sum of a unit vector's entries.
+SIGN_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class PromptState:
-    """The state of pass 1: the moments of N + P prompts, and the number of flat images."""
-
-    moments: Moments
-    flat_images: int
-
-    @classmethod
-    def of(cls, scores: Scores, method: Method) -> PromptState:
-        """Returns the state of one shard."""
-        return cls(
-            Moments.of(debias_images(scores, method.image_debias)),
-            flat_images(scores, method.image_debias),
-        )
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        moments = self.moments
-        counts = np.array([moments.count, self.flat_images])
-        return [counts, moments.mean, moments.deviations]
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> PromptState:
-        """Restores a state from what ``arrays`` returned."""
-        (count, flat), mean, deviations = arrays
-        return cls(Moments(int(count), mean, deviations), int(flat))
-
-    def __add__(self, other: PromptState) -> PromptState:
-        return PromptState(self.moments + other.moments, self.flat_images + other.flat_images)
-
-
-@dataclass(frozen=True)
-class RankState:
-    """The state of pass 2: the scatters of the vectors of each block of a ranking."""
+class RankScatters(State):
+    """The scatters of the vectors of each block of a ranking."""
 
     scatters: tuple[Scatter, ...]
 
     @classmethod
-    def of(cls, scores: Scores, moments: Moments, ranking: Ranking, method: Method) -> RankState:
-        """Returns the state of one shard."""
-        debiased = debias_prompts(debias_images(scores, method.image_debias), moments)
+    def of(cls, debiased: Floats, ranking: Ranking) -> RankScatters:
+        """Returns the state of one shard. debiased: (n, N + P)."""
         vectors = ranking.vectors(debiased)
         mean = (
             vectors.mean(axis=0, keepdims=True) if len(vectors) else np.zeros((1, vectors.shape[1]))
@@ -80,59 +58,140 @@ class RankState:
                 found[index] = Scatter(scatter.count, *part)
         return [found[index] for index in range(len(mentions))]
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        counts = np.array([scatter.count for scatter in self.scatters])
-        means = [scatter.mean for scatter in self.scatters]
-        return [counts, *means, *(scatter.matrix for scatter in self.scatters)]
+
+def max_variance_weights(scatter: Scatter, norm: Literal["l1", "l2"] = "l1") -> Floats:
+    """Returns the first principal component (1 + m_i,), of unit norm and with a mean ≥ 0.
+
+    If nothing varies (one image), no direction is better than another: the weights are uniform.
+    """
+    size = len(scatter.mean)
+    magnitude = scatter.count * float(scatter.mean @ scatter.mean) + np.trace(scatter.matrix)
+    if np.trace(scatter.matrix) <= ROUNDING**2 * magnitude:
+        direction = np.full(size, 1.0 / np.sqrt(size))
+    else:
+        direction = np.linalg.eigh(scatter.matrix)[1][:, -1]
+    # A sum of zero leaves the sign open. A single prompt that contradicts its class always gives
+    # (1, −1). The singleton then decides, not the rounding of the sum.
+    total = direction.sum()
+    if (total if abs(total) > SIGN_ROUNDING else direction[0]) < 0:
+        direction = -direction
+    length = np.abs(direction).sum() if norm == "l1" else np.sqrt(direction @ direction)
+    weights: Floats = direction / length
+    return weights
+
+
+def rank_weights(method: Method, compounds: int, scatter: Scatter | None = None) -> Floats:
+    """Returns the weights (1 + m_i,) of a class that ``compounds`` = m_i prompts mention.
+
+    A class with fewer than k prompts falls back to its singleton.
+    """
+    if method.strategy == "max-variance":
+        if scatter is None:
+            raise ValueError("max-variance weights need the class's scatter")
+        return max_variance_weights(scatter, method.norm)
+    weights = np.zeros(1 + compounds)
+    if method.strategy == "singleton" or compounds < method.k:
+        weights[0] = 1.0
+    elif method.strategy == "kmax":
+        weights[method.k] = 1.0
+    else:
+        weights[method.k :] = 1.0 / (compounds - method.k + 1)
+    return weights
+
+
+@dataclass(frozen=True)
+class Sparc(Debiased):
+    """The fitted model: the statistics and weights needed to score a new image.
+
+    weights: per column, (1 + m_i,).
+    """
+
+    name = "sparc"
+    title = "SPARC"
+    part = "background"
+    builds_on = ("debiased",)
+    passes: ClassVar[Passes] = (("rank_statistics", RankScatters),)
+    prefix = "ranks"
+
+    weights: Sequence[Floats]
 
     @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> RankState:
-        """Restores a state from what ``arrays`` returned."""
-        counts, *rest = arrays
-        parts = zip(counts.tolist(), rest[: len(counts)], rest[len(counts) :], strict=True)
-        return cls(tuple(Scatter(*part) for part in parts))
+    def gather(cls, given: Given) -> Callable[[Scores], State] | None:
+        """Returns the function that makes the state of a shard; None if weights are known."""
+        if given.method.strategy != "max-variance":
+            return None
+        debiased, ranking = _debiased(given), Ranking.of(given.mentions)
+        return lambda scores: RankScatters.of(debiased.debias(scores), ranking)
 
-    def __add__(self, other: RankState) -> RankState:
-        return RankState(tuple(map(add, self.scatters, other.scatters)))
+    @classmethod
+    def fit(cls, given: Given) -> Self:
+        """Returns the model for the merged state."""
+        mentions, base = given.mentions, _debiased(given)
+        scatters = given.states[0].of_classes(mentions) if given.states else [None] * len(mentions)
+        weights = [
+            rank_weights(given.method, len(indices), scatter)
+            for indices, scatter in zip(mentions, scatters, strict=True)
+        ]
+        notes, count = list(base.notes), base.moments.count
+        longest = 1 + max(map(len, mentions), default=0)
+        if 1 < count < longest:
+            notes.append(
+                f"There are {count} images for vectors of up to {longest} ranks: "
+                "the weights are based on few observations."
+            )
+        return cls(mentions, notes, given.method, base.moments, weights)
+
+    def final(self, scores: Scores, base: Mapping[str, Totals] = NO_BASE) -> Totals:
+        """Returns the final scores (n, N + B); its rival, if there is one, is part of both."""
+        debiased = self.debias(scores)
+        fused = self._ranking.weigh(debiased, self._arranged)
+        total = merge(debiased[:, : len(self.mentions)], fused) if self.method.merge else fused
+        final = without_rival(total, self.method.rival) if self.method.rival else total
+        return final, final
+
+    @cached_property
+    def _ranking(self) -> Ranking:
+        return Ranking.of(self.mentions)
+
+    @cached_property
+    def _arranged(self) -> list[Floats]:
+        return self._ranking.arranged(self.weights)
+
+    def prompt_weights(self, compound: NDArray[np.floating], column: int) -> Floats:
+        """Returns the weights (n, m_i) of a column's prompts in images: those of their ranks."""
+        values = compound[:, self.mentions[column]]
+        weights = np.empty_like(values)
+        ranked = self.column_weights(column)[None, 1:]
+        np.put_along_axis(weights, np.argsort(-values, axis=1), ranked, axis=1)
+        return weights
+
+    def column_weights(self, column: int) -> Floats:
+        """Returns the weights of a column's singleton and ranks in final scores (1 + m_i,)."""
+        weights = self.weights[column]
+        if not self.method.merge:
+            return weights
+        return merge(np.eye(1, len(weights))[0], weights)
+
+    def arrays(self) -> Arrays:
+        """Returns what a labeler stores of it: the weights of all columns, one after the other."""
+        return {"weights": np.concatenate(self.weights)}
+
+    @classmethod
+    def restored(cls, given: Given, arrays: Arrays, facts: Facts) -> Self:
+        """Returns the model of what ``arrays`` returned."""
+        ends = np.cumsum([0, *(1 + len(prompts) for prompts in given.mentions)]).tolist()
+        weights = [arrays["weights"][a:b] for a, b in pairwise(ends)]
+        moments = _debiased(given).moments
+        return cls(given.mentions, facts["notes"], given.method, moments, weights)
 
 
-def needs_ranks(method: Method) -> bool:
-    """Whether the weights depend on the data, so that pass 2 is needed."""
-    return "sparc" in method.fusions and method.strategy == "max-variance"
+def _debiased(given: Given) -> Debiased:
+    """Returns the fitted model that SPARC builds on."""
+    found = given.base["debiased"]
+    assert isinstance(found, Debiased)
+    return found
 
 
-def finish(
-    prompts: PromptState, ranks: RankState | None, mentions: Mentions, method: Method
-) -> Fusion:
-    """Returns the fitted model for the merged states."""
-    scatters = ranks.of_classes(mentions) if ranks else [None] * len(mentions)
-    weights = [
-        rank_weights(method, len(indices), scatter)
-        for indices, scatter in zip(mentions, scatters, strict=True)
-    ]
-    return Fusion(method, mentions, prompts.moments, weights, _notes(prompts, mentions))
-
-
-def _notes(prompts: PromptState, mentions: Mentions) -> list[str]:
-    """Returns notes for the user about degenerate data."""
-    moments, classes = prompts.moments, len(mentions)
-    notes = []
-    if classes == 1:
-        notes.append("There is only one class, so image debias sets all scores to 0.")
-    elif prompts.flat_images:
-        notes.append(f"{prompts.flat_images} images score every class the same: they become 0.")
-    if moments.count == 1:
-        notes.append("There is only one image, so prompt debias sets all scores to 0.")
-        return notes
-    constant = moments.sd == 0
-    for kind, part in (("singleton", constant[:classes]), ("compound", constant[classes:])):
-        if part.any():
-            notes.append(f"{part.sum()} {kind} prompts score every image the same: they become 0.")
-    longest = 1 + max(map(len, mentions), default=0)
-    if moments.count < longest:
-        notes.append(
-            f"There are {moments.count} images for vectors of up to {longest} ranks: "
-            "the weights are based on few observations."
-        )
-    return notes
+def merge(singleton: Floats, fused: Floats) -> Floats:
+    """Returns the final scores: the mean of debiased singleton and fused scores."""
+    return 0.5 * singleton + 0.5 * fused

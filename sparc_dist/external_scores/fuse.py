@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sparc_dist import storage
+from sparc_dist.config import DECIDES
 from sparc_dist.core import (
+    CountedState,
     Decision,
-    DecisionStatistics,
     EmptyClass,
     FinalScores,
-    FinalStatistics,
-    LabelStatistics,
     Method,
+    ScoredState,
+    agreement_of,
     decide,
     evaluate,
     fit_fusions,
+    judged_by,
     slices,
 )
 from sparc_dist.external_scores.matrices import Matrices
@@ -38,6 +39,7 @@ def fuse(
     Returns the metrics; without labels, notes and doubts alone.
     """
     bank, count = matrices.bank, len(matrices.bank.classes)
+    method = method.with_scores_alone()  # matrices have no embeddings of images
     fusions = fit_fusions(slices(matrices.scores), bank.mentions, count, method)
     final = _concatenated([fusions.final(part) for part in slices(matrices.scores)()])
     table = final_table(pa.array(matrices.ids, pa.string()), final, bank.names)
@@ -45,15 +47,15 @@ def fuse(
     known = np.full(len(final), matrices.labels is not None)
     labels = matrices.labels
     if labels is None:
-        labels = np.zeros(final.zsclip.shape, dtype=bool)
+        labels = np.zeros(final.similarity.shape, dtype=bool)
     every = [(final, known, labels)]
-    statistics = FinalStatistics.of(every)
-    counts = DecisionStatistics.of(every, statistics)
+    scored = ScoredState.of(every, fusions.totals)
+    counted = CountedState.of(every, scored, fusions.totals)
     decisions = {
-        name: decide(moments, counts.counts[name], count)
-        for name, moments in statistics.moments.items()
+        name: decide(moments, counted.counts[name], count)
+        for name, moments in scored.moments.items()
     }
-    primary = method.deciding("duo")
+    primary = method.deciding(DECIDES["own"])
     _write_decisions(matrices, final, decisions, primary, out)
     labeler = FittedLabeler(fusions, decisions, primary, bank.to_table(), bank.names)
     write_labeler(storage.join(out, "labeler.safetensors"), labeler)
@@ -67,8 +69,8 @@ def fuse(
     if matrices.labels is None:
         storage.delete(storage.join(out, "metrics.json"))  # from other scores fused here earlier
         return facts
-    agreement = LabelStatistics.of(final, labels, decisions)
-    metrics = evaluate(statistics, counts, agreement, bank.classes, empty_class) | facts
+    agreement = agreement_of(judged_by(decisions, final), labels)
+    metrics = evaluate(scored, counted, agreement, bank.classes, empty_class) | facts
     storage.write_json(storage.join(out, "metrics.json"), metrics)
     return metrics
 
@@ -86,5 +88,5 @@ def _write_decisions(
 
 
 def _concatenated(parts: list[FinalScores]) -> FinalScores:
-    names = [field.name for field in fields(FinalScores)]
-    return FinalScores(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+    tables = [part.by_name for part in parts]
+    return FinalScores.of({n: np.concatenate([table[n] for table in tables]) for n in tables[0]})

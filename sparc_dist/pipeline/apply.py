@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparc_dist.core import GalleryStatistics, Moments, drift
+from sparc_dist.core import Moments, ShownState, drift
 from sparc_dist.core.drift import LARGE
 from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, total
@@ -22,17 +22,17 @@ def make_gallery(passes: Passes, shards: UnitShards, labeler: FittedLabeler, wat
     get(submit(write_gallery, shards.unit, chosen), passes.limit, "Writing the gallery")
 
 
-def _chosen(group: ShardGroup, shards: UnitShards, labeler: FittedLabeler) -> GalleryStatistics:
+def _chosen(group: ShardGroup, shards: UnitShards, labeler: FittedLabeler) -> ShownState:
     """Returns the state of a group."""
     rule = labeler.decisions[labeler.primary]
 
-    def of(shard: int) -> GalleryStatistics:
+    def of(shard: int) -> ShownState:
         ids, final = shards.final(shard)
         z = rule.standardise(*final.columns(labeler.primary))
         truth = shards.labels(shard, ids)
-        return GalleryStatistics.of(shard, ids, z, labeler.judge(final)[1], truth)
+        return ShownState.of(shard, ids, z, labeler.judge(final)[1], truth)
 
-    found: GalleryStatistics = total(of(shard) for shard in group.shards)
+    found: ShownState = total(of(shard) for shard in group.shards)
     return found
 
 

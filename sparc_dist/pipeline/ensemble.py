@@ -20,11 +20,12 @@ from sparc_dist.config import ENSEMBLE, Config
 from sparc_dist.core import (
     Decision,
     FinalScores,
-    FinalStatistics,
     Labelled,
     Moments,
+    ScoredState,
     Standard,
     average,
+    totals_of,
 )
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import get, submit
@@ -32,7 +33,7 @@ from sparc_dist.pipeline.passes import ShardGroup
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import FINAL, Pass, ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.pipeline.unit import decided_facts, error_facts, primary_of, told_again
+from sparc_dist.pipeline.unit import decided_facts, error_facts, method_of, primary_of, told_again
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints, shard_groups
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
 from sparc_dist.runs.ensembles import members_key
@@ -52,10 +53,10 @@ class Member:
     shards: UnitShards
     key: str
 
-    def state(self, number: int, shards: range) -> tuple[FinalStatistics, list[str]]:
+    def state(self, number: int, shards: range) -> tuple[ScoredState, list[str]]:
         """Returns the state of a group of shards, and the hash of each one's final scores."""
         url, key = self.shards.unit.state(FINAL.stage, number), group_key(self.key, shards)
-        found = reduce_checkpoints.load(url, key, FinalStatistics)
+        found = reduce_checkpoints.load(url, key, ScoredState)
         if found is None:
             raise self._damaged(url)
         return found
@@ -113,14 +114,16 @@ class EnsembleUnit:
         members = [Member(name, self._shards(name), own) for name, own in self.members.items()]
         groups = shard_groups(len(phase.images))
         standards = [submit(_standard, member, groups) for member in members]
-        statistics = phase.merged(AVERAGE, self.stages, members, bank.names, *standards)
-        decisions, counts = phase.decide(statistics, self.stages)
-        images = get(submit(_images, statistics), phase.limit, "Counting the images")
-        saving = submit(_save, decisions, self.layout, phase.primary, images, members, *standards)
-        get(saving, phase.limit, "Writing the labeler")
-        decided = phase.label(decisions, self.stages)
+        totals = totals_of(phase.method.fusions)
+        scored = phase.merged(AVERAGE, self.stages, members, bank.names, totals, *standards)
+        decisions, counted = phase.decide(scored, self.stages)
+        images = get(submit(_images, scored), phase.limit, "Counting the images")
+        averaged = [get(own, phase.limit, "Standardising scores") for own in standards]
+        rules = get(decisions, phase.limit, "Fitting decisions")
+        _save(rules, self.layout, phase.primary, images, members, averaged)
+        labelled = phase.label(decisions, self.stages)
         found = {
-            **decided_facts(phase, (statistics, counts, decided), self.config, self.data),
+            **decided_facts(phase, (scored, counted, labelled), self.config, self.data),
             "images": images,
             "errors": self._errors(phase, images),
             "backbones": list(self.members),
@@ -140,7 +143,7 @@ class EnsembleUnit:
     def _phase(self) -> ReducePhase:
         """Returns its reduce, of which the first passes are not needed."""
         config, data = self.config, self.data
-        of = (data.bank, config.method, primary_of(config, data.config))
+        of = (data.bank, method_of(config), primary_of(config, data.config))
         key, limit = members_key(self.members) or "", config.resources.no_progress_seconds
         return ReducePhase(self._shards(ENSEMBLE), *of, data.sizes, key, limit)
 
@@ -182,8 +185,9 @@ def _averaged(
     group: ShardGroup,
     members: Sequence[Member],
     names: ClassNames,
+    totals: Mapping[str, Sequence[str]],
     *standards: Standard,
-) -> tuple[FinalStatistics, list[str]]:
+) -> tuple[ScoredState, list[str]]:
     """Writes the mean of the members' scores; returns their state and the hashes of the files."""
     hashes = [member.state(group.number, group.shards)[1] for member in members]
     written: list[str] = []
@@ -205,7 +209,7 @@ def _averaged(
         return final, *shards.labels(shard, ids)
 
     by_shard = zip(*hashes, strict=True)
-    return FinalStatistics.of(map(averaged, group.shards, by_shard)), written
+    return ScoredState.of(map(averaged, group.shards, by_shard), totals), written
 
 
 def _write_errors(
@@ -231,8 +235,8 @@ def _is_written(shards: UnitShards, shard: int, sha256: str) -> bool:
     return shards.has_final(shard, sha256) and storage.seal_of(errors) is not None
 
 
-def _images(statistics: FinalStatistics) -> int:
-    return statistics.every.count
+def _images(scored: ScoredState) -> int:
+    return scored.every.count
 
 
 def _reasons(group: ShardGroup, shards: UnitShards) -> tuple[int, Counter[str]]:
@@ -249,7 +253,7 @@ def _save(
     primary: str,
     images: int,
     members: Sequence[Member],
-    *standards: Standard,
+    standards: Sequence[Standard],
 ) -> None:
     """Writes the labeler; it has no use for its members' own decisions."""
     labelers = {

@@ -16,31 +16,34 @@ from sparc_dist import storage
 from sparc_dist.backbones.texts import in_kinds, stored_texts, texts_of
 from sparc_dist.config import SIMULATED
 from sparc_dist.core import (
-    DecidedStatistics,
+    CountedState,
     Decision,
-    DecisionStatistics,
     EmptyClass,
     FinalScores,
-    FinalStatistics,
+    Fitting,
     Fusions,
-    GalleryStatistics,
     Labelled,
-    LabelStatistics,
+    LabelledState,
     Method,
-    PromptStatistics,
-    RankStatistics,
+    ScoredState,
+    ShownState,
+    States,
+    agreement_of,
     decide,
     evaluate,
+    judged_by,
+    totals_of,
 )
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.executor import get, submit
+from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, total
 from sparc_dist.prompts import PromptBank
-from sparc_dist.runs import STAGES, UnitLayout, UnitShards, reduce_checkpoints
+from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
 from sparc_dist.runs.decisions_file import write_decisions
 from sparc_dist.runs.gallery_file import write_gallery
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, write_labeler
 from sparc_dist.runs.labels import write_labels
+from sparc_dist.runs.layout import AFTER_FIT
 from sparc_dist.runs.shards import ClassNames, final_table
 
 
@@ -76,24 +79,26 @@ class ReducePhase:
         return self.passes.retries
 
     def fit(self, watch: Watch) -> Any:
-        """Passes 1 and 2: fits and saves both fusions; returns a reference to them."""
-        mentions = self.bank.mentions
-        prompts = self.merged(PROMPTS, watch, self.method)
-        ranks = self.merged(RANKS, watch, prompts, mentions, self.method)
-        return submit(_fit, prompts, ranks, self.bank, self.method)
+        """The first passes: fits the fusions; returns a reference to them."""
+        start = Fitting.start(self.bank.mentions, len(self.bank.classes), self.method)
+        fitting = share(start)
+        for stage, kinds in start.passes:
+            merged = self.merged(Pass(stage, kinds, _gathered), watch, fitting)
+            fitting = submit(Fitting.after, fitting, merged)
+        return submit(_fusions, fitting)
 
     def score(self, fusions: Any, watch: Watch) -> Any:
-        """Pass 3: writes final scores; returns a reference to their statistics."""
+        """Writes final scores; returns a reference to their state."""
         return self.merged(FINAL, watch, fusions, self.bank.names)
 
-    def decide(self, statistics: Any, watch: Watch) -> tuple[Any, Any]:
-        """Pass 4: fits and saves decisions; returns references to them and to its statistics."""
-        counts = self.merged(COUNTS, watch, statistics)
+    def decide(self, scored: Any, watch: Watch) -> tuple[Any, Any]:
+        """Counts final scores, fits and saves decisions; returns references to them and counts."""
+        counted = self.merged(COUNTS, watch, scored, totals_of(self.method.fusions))
         place = (self.bank.classes, self.shards.unit.decisions, self.primary)
-        return submit(_decide, statistics, counts, *place), counts
+        return submit(_decide, scored, counted, *place), counted
 
     def save(self, fusions: Any, decisions: Any, model: ImageModel) -> list[str]:
-        """Writes the labeler; returns the notes of both fusions."""
+        """Writes the labeler; returns the notes of its fusions."""
         place = (self.shards.unit, self.bank, self.primary, model)
         notes: list[str] = get(
             submit(_save, fusions, decisions, *place), self.limit, "Writing the labeler"
@@ -101,18 +106,18 @@ class ReducePhase:
         return notes
 
     def label(self, decisions: Any, watch: Watch) -> Any:
-        """Pass 5: writes labels and the gallery; returns a reference to its statistics."""
-        decided = self.merged(LABELS, watch, decisions, self.bank.classes, self.primary)
-        saving = submit(_save_gallery, decided, self.shards.unit)
+        """Writes labels and the gallery; returns a reference to their state."""
+        labelled = self.merged(LABELS, watch, decisions, self.bank.classes, self.primary)
+        saving = submit(_save_gallery, labelled, self.shards.unit)
         get(saving, self.limit, "Writing the gallery")
-        return decided
+        return labelled
 
     def evaluate(
-        self, statistics: Any, counts: Any, decided: Any, empty_class: EmptyClass
+        self, scored: Any, counted: Any, labelled: Any, empty_class: EmptyClass
     ) -> dict[str, Any]:
         """Returns AP per class and mAP of all methods, and how good the decisions are."""
         places = (self.bank.classes, empty_class)
-        summary = submit(_evaluate, statistics, counts, decided, *places)
+        summary = submit(_evaluate, scored, counted, labelled, *places)
         found: dict[str, Any] = get(summary, self.limit, "The last step of the mAP")
         return found
 
@@ -132,11 +137,12 @@ class ReducePhase:
 class Pass:
     """A pass over all shards: ``work`` returns a group's state and the hashes of its files.
 
-    written: whether a shard still has the file with a hash, for passes that write one per shard.
+    kind: restores the state from arrays; its type, or ``Kinds``. written: whether a shard still has
+    the file with a hash, for passes that write one per shard.
     """
 
     stage: str
-    kind: type[Any]
+    kind: Any
     work: Callable[..., tuple[Any, list[str]]]
     written: Callable[[UnitShards, int, str], bool] = lambda shards, shard, sha256: True
 
@@ -158,26 +164,15 @@ def _damaged(group: ShardGroup, shards: UnitShards) -> list[int]:
     return [shard for shard in group.shards if shards.damaged(shard)]
 
 
-def _prompts(
-    shards: UnitShards, group: ShardGroup, method: Method
-) -> tuple[PromptStatistics, list[str]]:
-    return total(PromptStatistics.of(shards.scores(i)[1], method) for i in group.shards), []
+def _gathered(
+    shards: UnitShards, group: ShardGroup, fitting: Fitting
+) -> tuple[States[Any], list[str]]:
+    state, embedded = fitting.gather(), fitting.needs_embeddings
+    return total(state(shards.scores(i, embedded)[1]) for i in group.shards), []
 
 
-def _ranks(
-    shards: UnitShards, group: ShardGroup, prompts: PromptStatistics, mentions: Any, method: Method
-) -> tuple[RankStatistics, list[str]]:
-    state = RankStatistics.maker(prompts, mentions, method)
-    return total(state(shards.scores(i)[1]) for i in group.shards), []
-
-
-def _fit(
-    prompts: PromptStatistics,
-    ranks: RankStatistics,
-    bank: PromptBank,
-    method: Method,
-) -> Fusions:
-    return Fusions.fit(prompts, ranks, bank.mentions, len(bank.classes), method)
+def _fusions(fitting: Fitting) -> Fusions:
+    return fitting.fusions
 
 
 def _save(
@@ -204,17 +199,17 @@ def _save(
 
 def _final_scores(
     shards: UnitShards, group: ShardGroup, fusions: Fusions, names: ClassNames
-) -> tuple[FinalStatistics, list[str]]:
+) -> tuple[ScoredState, list[str]]:
     hashes: list[str] = []
 
     def written(shard: int) -> Labelled:
-        ids, scores = shards.scores(shard)
+        ids, scores = shards.scores(shard, fusions.needs_embeddings)
         final = fusions.final(scores)
         table = final_table(ids, final, names)
         hashes.append(storage.write_table(shards.unit.final(shard), table))
         return final, *shards.labels(shard, ids.to_pylist())
 
-    return FinalStatistics.of(map(written, group.shards)), hashes
+    return ScoredState.of(map(written, group.shards), fusions.totals), hashes
 
 
 def _read_final(
@@ -233,26 +228,25 @@ def _read_final(
 
 
 def _counts(
-    shards: UnitShards, group: ShardGroup, statistics: FinalStatistics
-) -> tuple[DecisionStatistics, list[str]]:
+    shards: UnitShards,
+    group: ShardGroup,
+    scored: ScoredState,
+    totals: Mapping[str, Sequence[str]],
+) -> tuple[CountedState, list[str]]:
     def labelled(shard: int, ids: list[str], final: FinalScores) -> Labelled:
         return final, *shards.labels(shard, ids)
 
     found = (labelled(*read()) for read in _read_final(shards, group))
-    return DecisionStatistics.of(found, statistics), []
+    return CountedState.of(found, scored, totals), []
 
 
 def _decide(
-    statistics: FinalStatistics,
-    counts: DecisionStatistics,
-    classes: Sequence[str],
-    url: str,
-    primary: str,
+    scored: ScoredState, counted: CountedState, classes: Sequence[str], url: str, primary: str
 ) -> dict[str, Decision]:
-    """Fits the rule of each method and saves them."""
+    """Fits the rule of each fusion and saves them."""
     found = {
-        name: decide(moments, counts.counts[name], len(classes))
-        for name, moments in statistics.moments.items()
+        name: decide(moments, counted.counts[name], len(classes))
+        for name, moments in scored.moments.items()
     }
     write_decisions(url, found, classes, primary)
     return found
@@ -264,36 +258,34 @@ def _labels(
     decisions: Mapping[str, Decision],
     classes: Sequence[str],
     primary: str,
-) -> tuple[DecidedStatistics, list[str]]:
-    def of(shard: int, ids: list[str], final: FinalScores) -> DecidedStatistics:
+) -> tuple[LabelledState, list[str]]:
+    def of(shard: int, ids: list[str], final: FinalScores) -> LabelledState:
         scores, rule = final.columns(primary), decisions[primary]
         judged = rule.judge(*scores)
         hashes.append(write_labels(shards.unit, shard, ids, classes, judged))
         labelled, labels = truth = shards.labels(shard, ids)
-        agreement = LabelStatistics.of(final[labelled], labels[labelled], decisions)
-        shown = GalleryStatistics.of(shard, ids, rule.standardise(*scores), judged[1], truth)
-        return DecidedStatistics((agreement, shown))
+        agreement = agreement_of(judged_by(decisions, final[labelled]), labels[labelled])
+        shown = ShownState.of(shard, ids, rule.standardise(*scores), judged[1], truth)
+        return LabelledState(agreement, shown)
 
     hashes: list[str] = []
     return total(of(*read()) for read in _read_final(shards, group)), hashes
 
 
-def _save_gallery(decided: DecidedStatistics, unit: UnitLayout) -> None:
-    write_gallery(unit, decided.parts[1])
+def _save_gallery(labelled: LabelledState, unit: UnitLayout) -> None:
+    write_gallery(unit, labelled.shown)
 
 
 def _evaluate(
-    statistics: FinalStatistics,
-    counts: DecisionStatistics,
-    decided: DecidedStatistics,
+    scored: ScoredState,
+    counted: CountedState,
+    labelled: LabelledState,
     classes: Sequence[str],
     empty_class: EmptyClass,
 ) -> dict[str, Any]:
-    return evaluate(statistics, counts, decided.parts[0], classes, empty_class)
+    return evaluate(scored, counted, labelled.agreement, classes, empty_class)
 
 
-PROMPTS = Pass(STAGES[0], PromptStatistics, _prompts)
-RANKS = Pass(STAGES[1], RankStatistics, _ranks)
-FINAL = Pass(STAGES[2], FinalStatistics, _final_scores, UnitShards.has_final)
-COUNTS = Pass(STAGES[3], DecisionStatistics, _counts)
-LABELS = Pass(STAGES[4], DecidedStatistics, _labels, UnitShards.has_labels)
+FINAL = Pass(AFTER_FIT[0], ScoredState, _final_scores, UnitShards.has_final)
+COUNTS = Pass(AFTER_FIT[1], CountedState, _counts)
+LABELS = Pass(AFTER_FIT[2], LabelledState, _labels, UnitShards.has_labels)

@@ -12,8 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.config import DATASET_KINDS, BackboneConfig, Config, DatasetConfig
-from sparc_dist.core import methods_of
+from sparc_dist.config import (
+    DATASET_KINDS,
+    SIMULATED,
+    BackboneConfig,
+    Config,
+    DatasetConfig,
+)
+from sparc_dist.core import FUSIONS, Method, methods_of
 from sparc_dist.errors import NEW_OUTPUT, OVERWRITE, UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
 from sparc_dist.pipeline.compaction import Compaction
@@ -157,15 +163,15 @@ class Unit:
             return self._applied(self.labeler, markers)
         phase = self._phase(markers)
         fusions = phase.fit(self.stages)
-        statistics = phase.score(fusions, self.stages)
-        decisions, counts = phase.decide(statistics, self.stages)
+        scored = phase.score(fusions, self.stages)
+        decisions, counted = phase.decide(scored, self.stages)
         notes = phase.save(fusions, decisions, self._image_model(markers))
-        decided = phase.label(decisions, self.stages)
+        labelled = phase.label(decisions, self.stages)
         metrics = {
-            **decided_facts(phase, (statistics, counts, decided), self.config, self.data),
+            **decided_facts(phase, (scored, counted, labelled), self.config, self.data),
             **_facts(markers),
             "final_key": phase.final_key,
-            "notes": notes,
+            "notes": [*notes, *left_out(self.config, self.primary)],
             "stages": self.stages.summary(),
             "recovery": {
                 "storage_retries": markers.retries + phase.retries,
@@ -249,7 +255,7 @@ class Unit:
         return summary
 
     def _phase(self, summary: MarkerSummary) -> ReducePhase:
-        method, limit = self.config.method, self.config.resources.no_progress_seconds
+        method, limit = method_of(self.config), self.config.resources.no_progress_seconds
         of = (self.shards, self.data.bank, method, self.primary)
         return ReducePhase(*of, summary.images, summary.key, limit)
 
@@ -289,10 +295,27 @@ def _changed(root: str, what: str) -> UserError:
     )
 
 
+def method_of(config: Config) -> Method:
+    """Returns the method of a run, without fusions whose embeddings of images are not stored."""
+    simulated = any(backbone.model == SIMULATED for backbone in config.backbones)
+    has_none = simulated or config.store == "scores"
+    return config.method.with_scores_alone() if has_none else config.method
+
+
+def left_out(config: Config, primary: str) -> list[str]:
+    """Returns notes about the fusions that are listed and cannot be computed."""
+    left = method_of(config).fusions
+    return [
+        f"{FUSIONS[name].title} is left out, because it needs the embeddings of images, which the "
+        f"run does not store; {FUSIONS[primary].title} decides."
+        for name in config.method.fusions
+        if name not in left
+    ]
+
+
 def primary_of(config: Config, dataset: DatasetConfig) -> str:
-    """Returns the method that decides: the paper's on official data sets, duo on others."""
-    official = DATASET_KINDS[dataset.kind].official
-    return config.method.deciding("sparc" if official else "duo")
+    """Returns the fusion that decides: the paper's on official data sets."""
+    return method_of(config).deciding(DATASET_KINDS[dataset.kind].decides)
 
 
 def decided_facts(
@@ -302,7 +325,7 @@ def decided_facts(
 
     states: references to those of passes 3 to 5
     """
-    precision = _unknown(config.method.fusions)
+    precision = _unknown(phase.method.fusions)
     if data.labelled:
         precision = phase.evaluate(*states, config.empty_class)
     unit = phase.shards.unit

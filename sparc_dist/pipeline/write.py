@@ -81,7 +81,7 @@ class WriteShard:
             np.frombuffer(content, dtype=np.float32).reshape(len(ids), width)
             for content, width in zip(result["matrices"], result["widths"], strict=True)
         )
-        scores = Scores(singleton, auxiliary, compound)
+        scores = Scores(singleton, auxiliary, compound, embedding)
         kept = None
         if target.storing is not None:
             storing = replace(target.storing, kept_sha256=result["kept_sha256"])

@@ -14,7 +14,7 @@ from typing import Literal
 
 from sparc_dist.backbones import Cost
 from sparc_dist.config import BackboneConfig
-from sparc_dist.core import METHODS
+from sparc_dist.core import Method, columns_of, width_of
 from sparc_dist.datasets import DatasetSize
 from sparc_dist.planning.plan import GB, BackboneGroup, Capacity
 from sparc_dist.runs import Storing
@@ -46,8 +46,8 @@ class Speeds:
 
 def stored_bytes(size: DatasetSize, cost: Cost, storing: Storing = ALL) -> int:
     """Returns the bytes of scores, embeddings and final scores of a unit, before compression."""
-    # All methods, and what decisions need: SPARC's background scores, duo's before the rival.
-    final = len(METHODS) * size.classes + size.background + size.columns
+    names = columns_of(Method().fusions)
+    final = sum(width_of(name, size.classes, size.background) for name in names)
     kept = storing.bytes_per_image(size.prompts, cost.width)
     return size.images * (kept + FLOAT32 * final)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.config import PairTemplate
+from sparc_dist.core.states import State
 
 Direction = Literal["either", "forward"]
 Partners = NDArray[np.int64]
@@ -34,7 +35,7 @@ class CompoundPrompt:
 
 
 @dataclass(frozen=True)
-class Cooccurrence:
+class Cooccurrence(State):
     """The number of images with each class, pair and triplet; counts of shards add up.
 
     counts: (N, N, N); its diagonals are the pairs (i, i, j) and single classes (i, i, i).
@@ -52,9 +53,6 @@ class Cooccurrence:
         # Sums of 0 and 1 in float64 are exact counts, and BLAS makes them fast.
         images_of = (present[present[:, index] > 0] for index in range(classes))
         return cls(np.stack([rows.T @ rows for rows in images_of]).astype(np.int64))
-
-    def __add__(self, other: Cooccurrence) -> Cooccurrence:
-        return Cooccurrence(self.counts + other.counts)
 
     def single(self, i: int) -> int:
         """Returns the number of images with class i."""

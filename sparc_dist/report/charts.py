@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from sparc_dist.core import FUSIONS
 from sparc_dist.report.exhibit import ClassExhibit
 
 LEFT, RIGHT, TOP, BOTTOM = 60, 468, 22, 194
 NEAR = 3  # pixels
-VIEWS = ("own", "compounds", "partners")
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ def precision_recall(shown: ClassExhibit) -> Chart | None:
 
 
 def rank_weights(shown: ClassExhibit, method: str) -> Chart | None:
-    """Returns the weights of the ranks (SPARC) or views (duo); None without weights."""
+    """Returns the weights of what a fusion adds up for a class; None without weights."""
     weights = shown.rank_weights
     if not weights:
         return None
-    names, title = VIEWS[: len(weights)] if method == "duo" else (), "view of the class"
+    names, title = FUSIONS[method].weight_names, "view of the class"
     if not names:
         title = "rank of the compound score (0: the singleton prompt)"
     x = _horizontal(title, -0.5, len(weights) - 0.5, names)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sparc_dist.core import DECIDING
+from sparc_dist.core import FUSIONS, deciding
 from sparc_dist.report.data import script, short
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.other_runs import OtherRun, OtherUnit
 from sparc_dist.report.verdicts import Verdicts
-from sparc_dist.runs import TITLES, Results, UnitKey
+from sparc_dist.runs import Results, UnitKey
 
 Side = dict[str, Any]
 
@@ -42,13 +42,13 @@ def _sides(results: Results, places: Mapping[UnitKey, int]) -> Iterator[Side]:
     Only methods that decide can be compared by images.
     """
     for (dataset, backbone), metrics in results.metrics.items():
-        for method in (name for name in TITLES if name in metrics):
+        for method in (name for name in FUSIONS if name in metrics):
             yield {
-                "name": f"{dataset} × {backbone}: {TITLES[method]}",
+                "name": f"{dataset} × {backbone}: {FUSIONS[method].title}",
                 "dataset": dataset,
                 "method": method,
                 "decides": method == metrics["primary"],
-                "unit": places.get((dataset, backbone)) if method in DECIDING else None,
+                "unit": places.get((dataset, backbone)) if method in deciding() else None,
                 "ap": [[name, short(ap)] for name, ap in metrics[method]["AP"].items()],
             }
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from sparc_dist.core import FUSIONS
 from sparc_dist.report.exhibit import ClassScore, ShownImage, UnitExhibit
-from sparc_dist.runs import TITLES
 
 PART = 50  # images
 NAMES = 50_000  # of classes, in all parts of a unit together
@@ -48,7 +48,7 @@ def image_scripts(unit: UnitExhibit) -> Iterator[tuple[str, str]]:
     for image in unit.images.values():
         parts[part_of(image.key, len(parts))].append(_image(image, index))
     for number, images in enumerate(parts):
-        data = {"method": TITLES[unit.primary], "classes": slugs, "images": images}
+        data = {"method": FUSIONS[unit.primary].title, "classes": slugs, "images": images}
         yield f"images-{number}.js", script(f"images-{number}", data)
 
 

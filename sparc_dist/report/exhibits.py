@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from sparc_dist import storage
-from sparc_dist.core import GalleryStatistics
+from sparc_dist.core import ShownState
 from sparc_dist.errors import UserError
 from sparc_dist.report.choice import Choice, Place, choose
 from sparc_dist.report.exhibit import ROWS, ShownImage, UnitExhibit
@@ -72,7 +72,7 @@ def build_exhibits(results: Results, limit: float) -> dict[UnitKey, UnitExhibit]
     return exhibits
 
 
-def _opened(results: Results, key: UnitKey) -> tuple[FinishedUnit, GalleryStatistics] | None:
+def _opened(results: Results, key: UnitKey) -> tuple[FinishedUnit, ShownState] | None:
     """Returns a unit with its gallery; None if one of their files is damaged or missing."""
     try:
         unit = open_unit(results.layout.root, *key)
@@ -88,7 +88,7 @@ class Builder:
 
     unit: FinishedUnit
     labeler: AnyLabeler
-    shown: GalleryStatistics
+    shown: ShownState
     choice: Choice
     limits: Limits
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparc_dist.core import METHODS, ClassCounts, Decision
+from sparc_dist.core import FUSIONS, ClassCounts, Decision
 from sparc_dist.report.exhibit import ClassExhibit
 from sparc_dist.runs.ensemble_file import AnyLabeler
 from sparc_dist.runs.slugs import slugs
@@ -62,7 +62,7 @@ class ShownClasses:
             rows,
             [] if fusion is None else fusion.column_weights(index).tolist(),
             [self.texts[prompt] for prompt in prompts[: self.most]],
-            {m: self.metrics[m]["AP"].get(name) for m in METHODS if m in self.metrics},
+            {m: self.metrics[m]["AP"].get(name) for m in FUSIONS if m in self.metrics},
             self.counts.precision_recall(index),
             *self.counts.quality(index),
             more_prompts=max(len(prompts) - self.most, 0),

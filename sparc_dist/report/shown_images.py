@@ -96,7 +96,9 @@ def _stored_scores(source: Source, shard: int, rows: list[int]) -> Scores | None
     if not source.reader.has_scores(shard):
         return None
     try:
-        return source.reader.scores(shard)[1][rows]
+        fusion = source.labeler.fusion
+        embedded = fusion is not None and fusion.needs_embeddings
+        return source.reader.scores(shard, embedded)[1][rows]
     except DamagedScores:
         return None
 
@@ -125,7 +127,7 @@ class ExplainedImages:
         if scores is not None and labeler.fusion is not None:
             explanation = Explanation.of(labeler.fusion, scores)
         debiased: Any = final.debiased if explanation is None else explanation.singleton
-        known = (final.zsclip, debiased[:, :classes], judged[:, :classes])
+        known = (final.similarity, debiased[:, :classes], judged[:, :classes])
         texts, judgement = compound_texts(labeler), labeler.judge(final)
         return cls(source, texts, *known, *judgement, scores, explanation)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment
 
+from sparc_dist.core import FUSIONS, PLAIN
 from sparc_dist.report import charts
 from sparc_dist.report.comparison import compare_script
 from sparc_dist.report.data import image_scripts, parts_of
@@ -16,7 +17,7 @@ from sparc_dist.report.exhibit import ROWS, ClassExhibit, UnitExhibit
 from sparc_dist.report.other_runs import OtherRun
 from sparc_dist.report.tables import DECISIONS
 from sparc_dist.report.templating import environment
-from sparc_dist.runs import TITLES, Results, UnitKey
+from sparc_dist.runs import Results, UnitKey
 
 #: The title of each row of images, and what the images have in common.
 ROW_TITLES = {
@@ -100,10 +101,10 @@ def _rows(shown_class: ClassExhibit, unit: UnitExhibit) -> list[tuple[object, ..
 @cache
 def _environment() -> Environment:
     pages = environment("sparc_dist.report")
-    pages.globals.update(TITLES=TITLES, DECISIONS=DECISIONS, having=_having)
+    pages.globals.update(FUSIONS=FUSIONS, PLAIN=PLAIN, DECISIONS=DECISIONS, having=_having)
     return pages
 
 
 def _having(key: str, metrics: Mapping[str, Any]) -> list[str]:
     """Returns the methods whose metrics have something under a key."""
-    return [method for method in TITLES if metrics.get(method, {}).get(key)]
+    return [method for method in FUSIONS if metrics.get(method, {}).get(key)]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparc_dist.runs import TITLES, Results
+from sparc_dist.core import FUSIONS
+from sparc_dist.runs import Results
 from sparc_dist.runs.tables import Table, shown
 
 #: What is shown of decisions: the key in metrics.json, the title, the digits. The best F1 is that
@@ -27,7 +28,7 @@ DECISIONS = (
 def to_markdown(results: Results) -> str:
     """Returns tables.md."""
     columns = ["data set", "method", *results.columns]
-    rows = [[dataset, TITLES[method], *values] for dataset, method, values in results.rows()]
+    rows = [[dataset, FUSIONS[method].title, *values] for dataset, method, values in results.rows()]
     remarks = "".join(f"- {remark}\n" for remark in results.remarks())
     warnings = "".join(f"{warning}\n\n" for warning in results.warnings())
     page = f"# mAP (%)\n\n{warnings}{Table(columns, rows).to_markdown()}"
@@ -38,9 +39,13 @@ def to_markdown(results: Results) -> str:
 def _decisions(results: Results) -> Iterator[str]:
     """Yields how good the decisions of labelled units are; nothing if there are none."""
     rows = [
-        [*key, TITLES[method], *(shown(found[name], digits) for name, _, digits in DECISIONS)]
+        [
+            *key,
+            FUSIONS[method].title,
+            *(shown(found[name], digits) for name, _, digits in DECISIONS),
+        ]
         for key, metrics in results.metrics.items()
-        for method in TITLES
+        for method in FUSIONS
         if (found := metrics.get(method, {}).get("decisions"))
     ]
     if rows:

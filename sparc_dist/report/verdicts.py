@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sparc_dist.core import FinalScores
+from sparc_dist.core import FinalScores, judged_by
 from sparc_dist.runs.ensemble_file import AnyLabeler
 
 #: Classes that are absent and less likely than this are not listed.
@@ -21,8 +21,7 @@ def verdicts(labeler: AnyLabeler, final: FinalScores) -> list[Verdicts]:
     """Returns the verdicts on each image."""
     most, images = labeler.rule.get("top"), range(len(final))
     found: list[dict[str, Sequence[tuple[int, float | None, bool]]]] = [{} for _ in images]
-    for method, rule in labeler.decisions.items():
-        probability, present = rule.judge(*final.columns(method), most)
+    for method, (probability, present) in judged_by(labeler.decisions, final, most).items():
         for image in images:
             listed = np.flatnonzero(present[image] | (probability[image] >= LIKELY))
             chance, there = (part[image, listed].tolist() for part in (probability, present))

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sparc_dist.config import ENSEMBLE, BackboneConfig
-from sparc_dist.core import DuoOptions, Method
-from sparc_dist.core.duo import RIVAL
+from sparc_dist.core import FUSIONS, DuoOptions, Method
+from sparc_dist.core.method import RIVAL
 from sparc_dist.pipeline.executor import get, share
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.research import paper
@@ -34,7 +34,7 @@ from sparc_dist.research.variants import (
     Variants,
     fitted_variants,
 )
-from sparc_dist.runs import TITLES, UnitShards
+from sparc_dist.runs import UnitShards
 from sparc_dist.runs.tables import Cell, Table
 
 #: The variants of SPARC and of duo, by title.
@@ -154,7 +154,7 @@ def _stored_means(
     methods = session.run.results.methods
     layout = unit.layout if name is None else unit.data.layout.unit(name)
     read = partial(stored_scores, replace(unit.shards, unit=layout), methods)
-    return resampled_means(unit, [TITLES[method] for method in methods], read)
+    return resampled_means(unit, [FUSIONS[method].title for method in methods], read)
 
 
 def _variant_means(unit: Unit) -> dict[str, ResampledMean]:
@@ -201,7 +201,7 @@ def _place(session: ExperimentSession, key: Key, mean: ResampledMean) -> list[Ce
     dataset, name, title = key
     unit, features, published = session.units.get((dataset, name)), None, None
     if unit is not None:
-        method = {title: method for method, title in TITLES.items()}.get(title, "")
+        method = {kind.title: method for method, kind in FUSIONS.items()}.get(title, "")
         published = paper.published_mean_ap(unit.data.config, unit.backbone, method)
         features = _features(unit.backbone)
     return [dataset, name, features, title, mean.observed, published]

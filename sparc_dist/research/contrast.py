@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.config import MAX_IMAGE_BYTES
-from sparc_dist.core import Floats, Fusion, Scores, merge
+from sparc_dist.core import Floats, Scores, Sparc, merge
 from sparc_dist.errors import UserError, quoted
 from sparc_dist.images.decoding import BadImage, decode
 from sparc_dist.pipeline.executor import get, submit
@@ -21,9 +21,9 @@ from sparc_dist.pipeline.passes import ShardGroup, total
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.research.result import SHADES, Result, new_figure
 from sparc_dist.research.session import ExperimentSession
-from sparc_dist.runs import DatasetLayout, UnitShards
-from sparc_dist.runs.finished_unit import sparc_fusion
+from sparc_dist.runs import DatasetLayout, UnitLayout, UnitShards
 from sparc_dist.runs.image_list import read_images
+from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.tables import Cell, Table
 
 #: The paper's class; without it, the class that gains most is shown.
@@ -72,7 +72,7 @@ class Contrast:
         scores: Scores,
         present: NDArray[np.bool_],
         index: int,
-        fusion: Fusion,
+        fusion: Sparc,
     ) -> Contrast:
         """Returns the contrast of class ``index``, which at least two compound prompts mention."""
         debiased, columns = fusion.debias(scores), fusion.mentions[index]
@@ -154,6 +154,17 @@ def _contrast(
     found: tuple[Histograms, tuple[Example, Example] | None]
     found = session.once(("contrast", unit.key, index), work)
     return found
+
+
+def sparc_fusion(unit: UnitLayout) -> Sparc:
+    """Returns SPARC's fusion of a unit."""
+    fusion = read_labeler(unit.labeler).fusions.models.get("sparc")
+    if not isinstance(fusion, Sparc):
+        raise UserError(
+            f"{unit.root} has no SPARC scores, because `fusions` of its config does not list "
+            "sparc; use a run that has them."
+        )
+    return fusion
 
 
 def _of_group(shards: UnitShards, index: int, group: ShardGroup) -> Contrast:

@@ -13,19 +13,24 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sparc_dist.core import (
-    DecisionStatistics,
+    FUSIONS,
+    PLAIN,
+    CountedState,
     FinalScores,
-    FinalStatistics,
-    LabelStatistics,
     Mentions,
     Method,
     Positives,
     Reached,
+    ScoredState,
     Scores,
+    States,
+    agreement_of,
     can_estimate,
     decide,
     fit_fusions,
+    judged_by,
     mean_average_precision,
+    totals_of,
 )
 from sparc_dist.core.average_precision import average_precision
 from sparc_dist.core.decision_metrics import Agreement
@@ -35,7 +40,7 @@ from sparc_dist.pipeline.passes import ShardGroup, total
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.research.result import Result, lines, mean, new_figure
 from sparc_dist.research.session import ExperimentSession
-from sparc_dist.runs import TITLES, UnitKey, UnitShards
+from sparc_dist.runs import UnitKey, UnitShards
 from sparc_dist.runs.tables import Cell, Table
 
 #: The numbers of classes and of images, as far as there are so many; the last point is all.
@@ -52,7 +57,7 @@ SEED = 0
 #: What is varied, the titles of the methods, and the columns of the table.
 KINDS = ("classes", "images")
 ALONE = "SPARC, no background"
-SHOWN = {name: TITLES[name] for name in ("zsclip", "sparc", "duo")}
+SHOWN = {name: FUSIONS[name].title for name in (PLAIN, "sparc", "duo")}
 COLUMNS = ("data set", "what", "number", "method", "mAP (%)", "micro-F1 (%)")
 
 #: By the title of a method: mAP and micro-F1 in percent.
@@ -190,32 +195,26 @@ def pooled(cases: Sequence[Case], method: Method) -> Point:
     labels = np.concatenate([case.labels for case in cases])
     point = {}
     for name, title in SHOWN.items():
-        scores = np.concatenate([getattr(final, name) for final in finals])
+        scores = np.concatenate([final.methods[name] for final in finals])
         positives = Positives.of(scores, labels)
         aps = average_precision(positives, Reached.of(scores, positives))
         point[title] = (mean_average_precision(aps), judged[name].metrics()["micro_f1"])
     return point
 
 
-class _Agreements(dict[str, Agreement]):
-    """The agreement of each method with labels; those of several sets of images add up."""
-
-    def __add__(self, other: _Agreements) -> _Agreements:
-        return _Agreements({name: self[name] + other[name] for name in self})
-
-
-def _agreement(final: FinalScores, case: Case) -> _Agreements:
-    classes = case.labels.shape[1]
+def _agreement(final: FinalScores, case: Case) -> States[Agreement]:
+    """Returns the agreement of each method with labels."""
+    classes, totals = case.labels.shape[1], totals_of(final.fusions)
     every = [(final, np.ones(len(final), dtype=bool), case.labels)]
-    statistics = FinalStatistics.of(every)
+    scored = ScoredState.of(every, totals)
     counts: Mapping[str, Any] = {}
-    if any(map(can_estimate, statistics.moments.values())):
-        counts = DecisionStatistics.of(every, statistics).counts
-    rules = {n: decide(m, counts.get(n), classes) for n, m in statistics.moments.items()}
-    unknown = np.full(final.zsclip.shape, np.nan)
-    simple = Agreement.of(unknown, top(final.zsclip, TOP), case.labels)
-    decided = LabelStatistics.of(final, case.labels, rules).agreement
-    return _Agreements({"zsclip": simple, **decided})
+    if any(map(can_estimate, scored.moments.values())):
+        counts = CountedState.of(every, scored, totals).counts
+    rules = {n: decide(m, counts.get(n), classes) for n, m in scored.moments.items()}
+    unknown = np.full(final.similarity.shape, np.nan)
+    simple = Agreement.of(unknown, top(final.similarity, TOP), case.labels)
+    decided = agreement_of(judged_by(rules, final), case.labels)
+    return States({PLAIN: simple, **decided})
 
 
 def _curves(unit: Unit) -> Curves:

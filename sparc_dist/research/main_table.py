@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sparc_dist.config import BackboneConfig, DatasetConfig
+from sparc_dist.core import FUSIONS
 from sparc_dist.errors import UserError
 from sparc_dist.research import paper
 from sparc_dist.research.result import SHADES, Result, bars, difference, mean, new_figure
 from sparc_dist.research.session import ExperimentSession, FinishedRun
-from sparc_dist.runs import TITLES
 from sparc_dist.runs.tables import Cell, Table
 
 MAIN = ("data set", "backbone", "method", "mAP (%)", "paper (%)", "difference", "verdict")
@@ -45,7 +45,7 @@ def main_table(session: ExperimentSession) -> Result:
 
 def _titles(run: FinishedRun) -> dict[str, str]:
     """Returns the titles of the methods that the run has."""
-    return {method: TITLES[method] for method in run.results.methods}
+    return {method: FUSIONS[method].title for method in run.results.methods}
 
 
 def _rows(run: FinishedRun, dataset: DatasetConfig) -> list[list[Cell]]:

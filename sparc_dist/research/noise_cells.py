@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist.core import ROUNDING, Floats
+from sparc_dist.core.states import State
 
 CELLS = 4
 
@@ -129,7 +130,7 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class CellSums:
+class CellSums(State):
     """The sums of a pass for K tables, each with the best θ₀, θ₁ ≥ 0 of every image.
 
     loss: (K,) weighted squared error; the FVU once all shards are added
@@ -174,13 +175,4 @@ class CellSums:
             products.reshape(tables.shape),
             theta1.sum(axis=0),
             len(pairs),
-        )
-
-    def __add__(self, other: CellSums) -> CellSums:
-        return CellSums(
-            self.loss + other.loss,
-            self.squares + other.squares,
-            self.products + other.products,
-            self.scale + other.scale,
-            self.count + other.count,
         )

@@ -171,8 +171,9 @@ class ScoreView:
         if self.extra is None:
             column, scores = shards.scores(shard)
             return column.to_pylist(), scores
-        column, scores, embedding = shards.embedded(shard)
-        extra = self.extra.scores(shards, shard, embedding)
+        column, scores = shards.scores(shard, embedded=True)
+        assert scores.embedding is not None
+        extra = self.extra.scores(shards, shard, scores.embedding)
         compound = np.concatenate([scores.compound, extra], axis=1)
         return column.to_pylist(), Scores(scores.singleton, scores.auxiliary, compound)
 

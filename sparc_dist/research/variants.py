@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,15 @@ from sparc_dist.core import (
     Reached,
     Scatter,
     Scores,
+    States,
     Views,
     merge,
 )
 from sparc_dist.core.average_precision import average_precision
 from sparc_dist.core.debias import debias_compound, debias_prompts, debias_singleton
-from sparc_dist.core.duo import DuoPromptState, DuoViewState, finish_duo, without_rival
-from sparc_dist.core.fusion import rank_weights
-from sparc_dist.core.sparc import needs_ranks
+from sparc_dist.core.duo import DuoMoments, ViewProducts
+from sparc_dist.core.fusion import without_rival
+from sparc_dist.core.sparc import rank_weights
 from sparc_dist.datasets import chunks
 from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, total
@@ -85,19 +85,6 @@ SPARC = Variant()
 
 
 @dataclass(frozen=True)
-class States:
-    """States by name; ``+`` merges those of the same name."""
-
-    states: Mapping[Any, Any]
-
-    def __add__(self, other: States) -> States:
-        return States({name: add(state, other[name]) for name, state in self.states.items()})
-
-    def __getitem__(self, name: Any) -> Any:
-        return self.states[name]
-
-
-@dataclass(frozen=True)
 class Variants:
     """Variants of SPARC and of duo on the same scores.
 
@@ -112,7 +99,7 @@ class Variants:
     def __len__(self) -> int:
         return len(self.variants) + len(self.duo)
 
-    def moments(self, scores: Scores) -> States:
+    def moments(self, scores: Scores) -> States[Any]:
         """Pass 1: returns the moments of prompts, for each way in which they are debiased."""
         modes = {variant.debiasing for variant in self.variants if variant.debias}
         found: dict[Any, Any] = {
@@ -122,32 +109,32 @@ class Variants:
             debiased = debias_compound(scores, scaling)  # type: ignore[arg-type]
             found[COMPOUND[scaling]] = Moments.of(debiased)
         for scale in dict.fromkeys(options.scaling for options in self.duo):
-            found["duo", scale] = DuoPromptState.of(scores, scale)
+            found["duo", scale] = DuoMoments.of(scores, scale)
         return States(found)
 
-    def products(self, scores: Scores, moments: States) -> States:
+    def products(self, scores: Scores, moments: States[Any]) -> States[Any]:
         """Pass 2: returns the scatter of each class's ranks, if used, and the products of views."""
-        ranked = [variant for variant in self.variants if needs_ranks(variant.method)]
+        ranked = [variant for variant in self.variants if _needs_ranks(variant)]
         found: dict[Any, Any] = {
             (variants[0].debiasing, variants[0].prompts, index): Scatter.of(rows)
             for variants, index, rows in self._ranks(scores, moments, ranked)
         }
         for key, views in self._views(moments).items():
-            found[key] = DuoViewState.of(scores, views)
+            found[key] = ViewProducts.of(scores, views)
         return States(found)
 
-    def fit(self, moments: States, products: States) -> Fitted:
+    def fit(self, moments: States[Any], products: States[Any]) -> Fitted:
         """Returns the fitted variants for the merged states."""
         views = self._views(moments)
         duo = [
-            finish_duo(moments["duo", o.scaling], products[_key(o)], views[_key(o)], o)
+            Duo.of(moments["duo", o.scaling], products[_key(o)], views[_key(o)], o)
             for o in self.duo
         ]
         return Fitted(self, moments, [self._weights(v, products) for v in self.variants], duo)
 
-    def _weights(self, variant: Variant, products: States) -> list[Floats]:
+    def _weights(self, variant: Variant, products: States[Any]) -> list[Floats]:
         """Returns the weights of a variant: per class, (1 + m_i,)."""
-        method, ranked = variant.method, needs_ranks(variant.method)
+        method, ranked = variant.method, _needs_ranks(variant)
         return [
             rank_weights(
                 method,
@@ -157,14 +144,14 @@ class Variants:
             for index, columns in enumerate(self.mentions[variant.prompts])
         ]
 
-    def _views(self, moments: States) -> dict[tuple[str, float], Views]:
+    def _views(self, moments: States[Any]) -> dict[tuple[str, float], Views]:
         """Returns the views that variants of duo share."""
         return {
             _key(o): moments["duo", o.scaling].views(self.mentions[STORED], o) for o in self.duo
         }
 
     def _ranks(
-        self, scores: Scores, moments: States, variants: Sequence[Variant]
+        self, scores: Scores, moments: States[Any], variants: Sequence[Variant]
     ) -> Iterator[tuple[list[Variant], int, Floats]]:
         """Yields the vectors (n, 1 + m_i) of each class, with the variants that share them.
 
@@ -195,7 +182,7 @@ class Fitted:
     """Fitted variants. weights: of each variant and class. duo: the fitted variants of duo."""
 
     variants: Variants
-    moments: States
+    moments: States[Any]
     weights: list[list[Floats]]
     duo: list[Duo]
 
@@ -219,6 +206,11 @@ class Fitted:
         return final
 
 
+def _needs_ranks(variant: Variant) -> bool:
+    """Whether the weights depend on the data, so that they need the scatters of ranks."""
+    return variant.method.strategy == "max-variance"
+
+
 def _key(options: DuoOptions) -> tuple[str, float]:
     """Returns a key that variants of duo with the same views share."""
     return options.scaling, options.shrinkage
@@ -229,7 +221,7 @@ def _singleton(scores: Scores, mode: str) -> Floats:
     return debias_singleton(scores, "none" if mode == RAW else mode)  # type: ignore[arg-type]
 
 
-def _compounds(scores: Scores, scaling: str, moments: States) -> NDArray[np.floating]:
+def _compounds(scores: Scores, scaling: str, moments: States[Any]) -> NDArray[np.floating]:
     """Returns the compound scores (n, P) after both steps, or raw."""
     if scaling == RAW:
         return scores.compound
@@ -237,7 +229,7 @@ def _compounds(scores: Scores, scaling: str, moments: States) -> NDArray[np.floa
     return _standardised(debiased, COMPOUND[scaling], moments)
 
 
-def _standardised(values: Floats, name: str, moments: States) -> Floats:
+def _standardised(values: Floats, name: str, moments: States[Any]) -> Floats:
     """Returns the values after the prompt-level step, or unchanged if they stay raw."""
     return values if name == RAW else debias_prompts(values, moments[name])
 
@@ -273,16 +265,20 @@ def fitted_variants(unit: Unit, passes: Passes, variants: Variants, view: Any) -
     return submit(Variants.fit, shared[1], moments, products)
 
 
-def _moments(shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants) -> States:
-    found: States = total(variants.moments(scores) for _, _, scores in _slices(shards, group, view))
+def _moments(
+    shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants
+) -> States[Any]:
+    found: States[Any] = total(
+        variants.moments(scores) for _, _, scores in _slices(shards, group, view)
+    )
     return found
 
 
 def _products(
-    shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants, moments: States
-) -> States:
+    shards: UnitShards, group: ShardGroup, view: ScoreView, variants: Variants, moments: States[Any]
+) -> States[Any]:
     parts = _slices(shards, group, view)
-    found: States = total(variants.products(scores, moments) for _, _, scores in parts)
+    found: States[Any] = total(variants.products(scores, moments) for _, _, scores in parts)
     return found
 
 

@@ -11,7 +11,6 @@ from sparc_dist.runs.markers import Marker, Provenance
 from sparc_dist.runs.record import claim, names_of_run, read_record, report_files
 from sparc_dist.runs.results import (
     NO_LABELS,
-    TITLES,
     Growing,
     Pending,
     Phase,
@@ -26,7 +25,6 @@ from sparc_dist.runs.storing import DamagedScores, Storing
 __all__ = [
     "NO_LABELS",
     "STAGES",
-    "TITLES",
     "DamagedScores",
     "DatasetLayout",
     "EmbeddedDataset",

@@ -83,7 +83,7 @@ class EnsembleLabeler(Judge):
     def answer(self, scores: Mapping[str, Scores]) -> ImageAnswers:
         """Returns what the method that decides says."""
         final = self.final(scores)
-        return ImageAnswers(getattr(final, self.primary), *self.judge(final))
+        return ImageAnswers(final.methods[self.primary], *self.judge(final))
 
     def contributions(
         self, scores: Mapping[str, Scores], columns: Sequence[int]
@@ -92,8 +92,9 @@ class EnsembleLabeler(Judge):
         found: list[NDArray[np.float64]] = []
         for name, member in self.members.items():
             fusions = member.fusions
-            scale = self.standards[name].scale(self.primary, fusions.names, fusions.classes)
-            parts = fusions.fusion(self.primary).contributions(scores[name], columns)
+            methods, classes = fusions.models, fusions.given.classes
+            scale = self.standards[name].scale(self.primary, methods, classes)
+            parts = fusions[self.primary].contributions(scores[name], columns)
             shares = scale[list(columns)] / len(self.members)
             own = [part * share for part, share in zip(parts, shares, strict=True)]
             found = [a + b for a, b in zip(found, own, strict=True)] if found else own

@@ -14,13 +14,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core import DecisionStatistics, FinalScores, FinalStatistics, Fusion
+from sparc_dist.core import CountedState, FinalScores, ScoredState
 from sparc_dist.errors import UserError, quoted
 from sparc_dist.runs import reduce_checkpoints
 from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.ensemble_file import AnyLabeler, read_any_labeler
 from sparc_dist.runs.image_list import read_images, shard_sizes
-from sparc_dist.runs.labeler_file import read_facts, read_labeler
+from sparc_dist.runs.labeler_file import read_facts
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.outcome import read_metrics
@@ -72,15 +72,15 @@ class FinishedUnit:
         return UnitShards(self.data, self.unit, len(self.classes), 0, self.background)
 
     @cached_property
-    def states(self) -> tuple[FinalStatistics, DecisionStatistics, list[str]]:
+    def states(self) -> tuple[ScoredState, CountedState, list[str]]:
         """The merged states of passes 3 and 4, and the hash of each shard's final scores."""
         self.check_fitted()
-        finals: list[FinalStatistics] = []
-        counts: list[DecisionStatistics] = []
+        finals: list[ScoredState] = []
+        counts: list[CountedState] = []
         hashes: list[str] = []
         for number, shards in enumerate(shard_groups(len(self.sizes))):
-            final = self._state("final_scores", number, FinalStatistics)
-            count = self._state("decision_statistics", number, DecisionStatistics)
+            final = self._state("final_scores", number, ScoredState)
+            count = self._state("decision_statistics", number, CountedState)
             if final[2] != count[2] or reduce_checkpoints.group_of(final[2]) != shards:
                 raise self._incomplete(self.unit.state("decision_statistics", number))
             finals.append(final[0])
@@ -152,12 +152,13 @@ class FinishedUnit:
     def _images(self, shard: int, columns: list[str]) -> Any:
         return read_images(self.data, shard, columns)
 
-    def _state(self, stage: str, number: int, kind: type[Any]) -> tuple[Any, list[str], str]:
+    def _state(self, stage: str, number: int, kind: Any) -> tuple[Any, list[str], str]:
         url = self.unit.state(stage, number)
-        found = reduce_checkpoints.load_any(url, kind)
+        found: Any = reduce_checkpoints.load_any(url, kind)
         if found is None:
             raise self._incomplete(url)
-        return found
+        state, hashes, key = found
+        return state, hashes, key
 
     def _incomplete(self, url: str) -> UserError:
         return UserError(
@@ -194,17 +195,6 @@ def open_labeler(place: str, dataset: str | None = None, backbone: str | None = 
     if place.endswith(".safetensors"):
         return read_any_labeler(place)
     return open_unit(place, dataset, backbone).labeler()
-
-
-def sparc_fusion(unit: UnitLayout) -> Fusion:
-    """Returns SPARC's fusion of a unit."""
-    fusions = read_labeler(unit.labeler).fusions
-    if "sparc" not in fusions.names:
-        raise UserError(
-            f"{unit.root} has no SPARC scores, because `fusions` of its config does not list "
-            "sparc; use a run that has them."
-        )
-    return fusions.sparc
 
 
 def _chosen(

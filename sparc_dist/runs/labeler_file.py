@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,20 +19,15 @@ from numpy.typing import NDArray
 from sparc_dist import __version__, storage
 from sparc_dist.config import SIMULATED, BackboneConfig
 from sparc_dist.core import (
+    FUSIONS,
     Decision,
-    Duo,
-    DuoOptions,
     FinalScores,
     Fusion,
     Fusions,
     Mentions,
-    Method,
-    Moments,
     Scores,
-    Views,
     mentions_of,
 )
-from sparc_dist.core.fusion import rank_weights
 from sparc_dist.errors import UserError
 from sparc_dist.runs.shards import ClassNames
 
@@ -141,12 +135,12 @@ class FittedLabeler(Judge):
     @property
     def images(self) -> int:
         """The number of images that it was fitted on."""
-        return self.fusions.sparc.moments.count
+        return self.fusions.images
 
     @property
-    def fusion(self) -> Fusion | Duo:
-        """The fusion of the method that decides."""
-        return self.fusions.fusion(self.primary)
+    def fusion(self) -> Fusion:
+        """The fusion that decides."""
+        return self.fusions[self.primary]
 
     @property
     def image_model(self) -> ImageModel:
@@ -161,7 +155,7 @@ class FittedLabeler(Judge):
     @property
     def mentions(self) -> Mentions:
         """The compound prompts of each column."""
-        return self.fusions.sparc.mentions
+        return self.fusions.given.mentions
 
     def contributions(self, scores: Scores, columns: Sequence[int]) -> list[NDArray[np.float64]]:
         """Returns, per column, what each of its m_i prompts adds to its final score (n, m_i)."""
@@ -169,10 +163,8 @@ class FittedLabeler(Judge):
 
     def answer(self, scores: Scores) -> ImageAnswers:
         """Returns what the method that decides says; the others are not computed."""
-        n = self.fusions.classes
-        before, after = (part[:, :n].astype(np.float32) for part in self.fusion.final(scores))
-        if self.primary != "duo":
-            before = after  # SPARC has no rival
+        n, found = self.fusions.given.classes, self.fusions.scored(self.primary, scores)
+        before, after = (part[:, :n].astype(np.float32) for part in found)
         most = self.rule.get("top")
         return ImageAnswers(after, *self.decisions[self.primary].judge(before, after, most))
 
@@ -261,21 +253,11 @@ def _checked_facts(url: str, header: bytes) -> dict[str, Any]:
 
 def arrays_of(labeler: FittedLabeler) -> Arrays:
     """Returns the arrays of a labeler by name."""
-    fusions = labeler.fusions
-    sparc, duo = fusions.sparc, fusions.duo
     return {
         **{f"texts.{kind}": rows for kind, rows in labeler.texts.items()},
-        "prompts.mean": sparc.moments.mean,
-        "prompts.deviations": sparc.moments.deviations,
-        **({"ranks.weights": np.concatenate(sparc.weights)} if "sparc" in fusions.names else {}),
-        **({} if duo is None else _view_arrays(duo)),
+        **labeler.fusions.arrays(),
         **decision_arrays(labeler.decisions),
     }
-
-
-def _view_arrays(duo: Duo) -> Arrays:
-    views = {"views.centre": duo.views.centre, "views.sd": duo.views.sd}
-    return {**views, "views.weights": duo.weights}
 
 
 def decision_arrays(decisions: Mapping[str, Decision]) -> Arrays:
@@ -312,7 +294,8 @@ def decisions_of(facts: Mapping[str, Any], arrays: Arrays) -> dict[str, Decision
 
 def facts_of(labeler: FittedLabeler) -> dict[str, Any]:
     """Returns the JSON of a labeler."""
-    sparc, duo = labeler.fusions.sparc, labeler.fusions.duo
+    fusions = labeler.fusions.facts()
+    notes = fusions.pop("notes")
     return {
         "format": FORMAT,
         "sparc_dist": __version__,
@@ -322,30 +305,28 @@ def facts_of(labeler: FittedLabeler) -> dict[str, Any]:
         "primary": labeler.primary,
         "rule": dict(labeler.rule),
         "model": None if labeler.model is None else asdict(labeler.model),
-        **_options(sparc.method),
+        **fusions,
         "decisions": decision_facts(labeler.decisions),
-        "notes": {"sparc": list(sparc.notes), "duo": list(duo.notes if duo else ())},
+        "notes": notes,
         "prompts": {name: labeler.prompts[name].to_pylist() for name in COLUMNS},
     }
-
-
-def _options(method: Method) -> dict[str, Any]:
-    """Returns the options of SPARC, and those of duo."""
-    options = asdict(method)
-    duo = options.pop("duo")
-    return {"method": options, "duo": duo}
 
 
 def labeler_of(facts: Mapping[str, Any], arrays: Arrays) -> FittedLabeler:
     """Returns the labeler of what ``facts_of`` and ``arrays_of`` returned."""
     classes, background = facts["classes"], facts["background"]
+    if unknown := [name for name in facts["method"]["fusions"] if name not in FUSIONS]:
+        raise UserError(
+            f"The labeler has the fusion {unknown[0]}, which is not known here; import the module "
+            "that adds it to `sparc_dist.core.FUSIONS`."
+        )
     prompts = facts["prompts"]
     kinds = zip(prompts["kind"], prompts["class_ids"], strict=True)
     mentioned = [ids for kind, ids in kinds if kind == "compound"]
     mentions = mentions_of(mentioned, len(classes) + len(background))
     prefix = "texts."
     return FittedLabeler(
-        _fusions(facts, arrays, mentions),
+        Fusions.restored(facts, arrays, mentions),
         decisions_of(facts, arrays),
         facts["primary"],
         pa.table(prompts),
@@ -354,23 +335,3 @@ def labeler_of(facts: Mapping[str, Any], arrays: Arrays) -> FittedLabeler:
         None if facts["model"] is None else ImageModel(**facts["model"]),
         facts["rule"],
     )
-
-
-def _fusions(facts: Mapping[str, Any], arrays: Arrays, mentions: Mentions) -> Fusions:
-    moments = Moments(facts["images"], arrays["prompts.mean"], arrays["prompts.deviations"])
-    notes, options = facts["notes"], DuoOptions(**facts["duo"])
-    method = Method(**facts["method"], duo=options)
-    sparc = Fusion(method, mentions, moments, _weights(method, arrays, mentions), notes["sparc"])
-    if "duo" not in method.fusions:
-        return Fusions(sparc, None, len(facts["classes"]))
-    views = Views(mentions, arrays["views.centre"], arrays["views.sd"], options.scaling)
-    duo = Duo(options, views, arrays["views.weights"], notes["duo"])
-    return Fusions(sparc, duo, len(facts["classes"]))
-
-
-def _weights(method: Method, arrays: Arrays, mentions: Mentions) -> Sequence[Any]:
-    """Returns the weights of each column's ranks; those of singletons are not stored."""
-    if "sparc" not in method.fusions:
-        return [rank_weights(method, len(prompts)) for prompts in mentions]
-    ends = np.cumsum([0, *(1 + len(prompts) for prompts in mentions)]).tolist()
-    return [arrays["ranks.weights"][a:b] for a, b in pairwise(ends)]

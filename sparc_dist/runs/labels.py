@@ -42,7 +42,7 @@ def write_labelled(
         "final": storage.write_table(unit.final(marker.shard), table),
         "labels": write_labels(unit, marker.shard, ids, classes, labeler.judge(final)),
     }
-    moments = Moments.of(labeler.fusions.sparc.debias_singletons(scores))
+    moments = Moments.of(labeler.fusions.debias_singletons(scores))
     debiased = [moments.mean.tolist(), moments.deviations.tolist()]
     sha256 = {**marker.sha256, **hashes}
     return replace(marker, images=len(ids), sha256=sha256, debiased=debiased)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sparc_dist.core import FUSIONS, Method, stages_of
 from sparc_dist.storage import join
 
-#: The passes of the reduce.
-STAGES = (
-    "prompt_statistics",
-    "rank_statistics",
-    "final_scores",
-    "decision_statistics",
-    "labels",
-)
+#: The passes of the reduce once the fusions are fitted, and all of them with the default fusions.
+AFTER_FIT = ("final_scores", "decision_statistics", "labels")
+STAGES = (*stages_of(Method().fusions), *AFTER_FIT)
 #: A group has one shard while there are at most FEW_GROUPS of them, then up to SHARDS_PER_GROUP,
 #: which share what a pass prepares, and more only if there would be more than MOST_GROUPS groups:
 #: each is one task and has one state file per pass.
@@ -79,7 +75,7 @@ class UnitLayout:
         return join(self.root, "errors", f"{shard:05d}.parquet")
 
     def final(self, shard: int) -> str:
-        """Returns the URL of the final scores: image_id, zsclip, debiased, sparc, duo, …."""
+        """Returns the URL of the final scores: image_id, and a column per method and part."""
         return join(self.root, "final", f"{shard:05d}.parquet")
 
     def labels(self, shard: int) -> str:
@@ -106,7 +102,8 @@ class UnitLayout:
             yield from (self.scores(shard), self.errors(shard), self.final(shard))
             yield from (self.labels(shard), self.wide_labels(shard))
         groups = range(len(shard_groups(shards)))
-        yield from (self.state(stage, group) for stage in STAGES for group in groups)
+        fits = {stage for kind in FUSIONS.values() for stage, _ in kind.passes}
+        yield from (self.state(stage, i) for stage in (*fits, *AFTER_FIT) for i in groups)
         yield from (self.texts, self.labeler, self.decisions)
         yield from (self.gallery, self.prompt_embeddings, self.knowledge)
 

@@ -8,29 +8,27 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.core import State, States
 from sparc_dist.runs.layout import FAN_IN
 
+S = TypeVar("S", covariant=True)
 
-class State(Protocol):
-    """A sum over images that can be stored as arrays and restored bit by bit."""
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Returns the state as arrays, to be stored in a file."""
-        ...
+class Kind(Protocol[S]):
+    """Restores states: a type of states, or ``Kinds``."""
 
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Self:
-        """Restores a state from what ``arrays`` returned."""
+    def from_arrays(self, arrays: Sequence[NDArray[Any]]) -> S:
+        """Restores a state from what its ``arrays`` returned."""
         ...
 
 
-def save(url: str, key: str, state: State, hashes: Sequence[str] = ()) -> None:
+def save(url: str, key: str, state: State | States[Any], hashes: Sequence[str] = ()) -> None:
     """Writes a state. key: a hash of all its inputs; hashes: of files written along with it."""
     buffer, parts = io.BytesIO(), state.arrays()
     # A file of its own for each of some hundred arrays would take longer than a shard's work.
@@ -40,10 +38,7 @@ def save(url: str, key: str, state: State, hashes: Sequence[str] = ()) -> None:
     storage.write_bytes(url, storage.seal_archive(buffer.getvalue()))
 
 
-S = TypeVar("S", bound=State)
-
-
-def load(url: str, key: str, kind: type[S]) -> tuple[S, list[str]] | None:
+def load(url: str, key: str, kind: Kind[S]) -> tuple[S, list[str]] | None:
     """Returns the state at ``url`` and the hashes that were saved with it.
 
     Returns None if the state is missing or damaged, or has another key.
@@ -52,7 +47,7 @@ def load(url: str, key: str, kind: type[S]) -> tuple[S, list[str]] | None:
     return found[:2] if found is not None and found[2] == key else None
 
 
-def load_any(url: str, kind: type[S]) -> tuple[S, list[str], str] | None:
+def load_any(url: str, kind: Kind[S]) -> tuple[S, list[str], str] | None:
     """Returns the state at ``url``, its hashes and its key; None if it is missing or damaged."""
     content = storage.read_if_exists(url)
     if content is None or storage.seal_of(content) is None:

@@ -14,19 +14,18 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.core import (
     Agreement,
     Answers,
-    DecidedStatistics,
     Decision,
-    Floats,
-    GalleryStatistics,
     Knowledge,
-    LabelStatistics,
+    LabelledState,
+    ShownState,
+    agreement_of,
     decide,
+    judged_by,
 )
 from sparc_dist.core.answers import UNKNOWN
 from sparc_dist.errors import UserError
@@ -57,12 +56,6 @@ class Rule:
     answers: GivenAnswers = field(default_factory=dict)
     threshold: float | None = None
     top: int | None = None
-
-    def judge(
-        self, decision: Decision, scores: tuple[NDArray[np.floating], NDArray[np.floating]]
-    ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Returns the probability of each class and whether it is present, both (n, N)."""
-        return decision.judge(*scores, self.top)
 
     @classmethod
     def of(cls, told: Told, classes: Sequence[str]) -> Rule:
@@ -271,26 +264,23 @@ def _write_labels(
 ) -> Mapping[str, Agreement]:
     """Writes all labels and the gallery; returns how well both methods agree with known labels."""
     shards = range(len(unit.sizes))
-    labels, gallery = reduce(add, (_write_shard(unit, rule, decisions, i) for i in shards)).parts
-    write_gallery(unit.unit, gallery)
-    agreement: Mapping[str, Agreement] = labels.agreement
-    return agreement
+    found = reduce(add, (_write_shard(unit, rule, decisions, i) for i in shards))
+    write_gallery(unit.unit, found.shown)
+    return found.agreement
 
 
 def _write_shard(
     unit: FinishedUnit, rule: Rule, decisions: Mapping[str, Decision], shard: int
-) -> DecidedStatistics:
+) -> LabelledState:
     """Writes the labels of a shard; returns its state."""
     ids, final = unit.final(shard)
     scores, decision = final.columns(unit.primary), decisions[unit.primary]
-    judged = rule.judge(decision, scores)
+    judged = decision.judge(*scores, rule.top)
     write_labels(unit.unit, shard, ids, unit.classes, judged)
     labelled, labels = truth = unit.reader.labels(shard, ids)
-    known = final[labelled]
-    found = {name: rule.judge(own, known.columns(name)) for name, own in decisions.items()}
-    agreement = LabelStatistics.judged(found, labels[labelled])
-    shown = GalleryStatistics.of(shard, ids, decision.standardise(*scores), judged[1], truth)
-    return DecidedStatistics((agreement, shown))
+    known = judged_by(decisions, final[labelled], rule.top)
+    shown = ShownState.of(shard, ids, decision.standardise(*scores), judged[1], truth)
+    return LabelledState(agreement_of(known, labels[labelled]), shown)
 
 
 def _updated(metrics: dict[str, Any], agreement: Agreement) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any, Literal
 
 from sparc_dist.config import ENSEMBLE, BackboneConfig
+from sparc_dist.core import FUSIONS, PLAIN
 from sparc_dist.runs.doubts import sentences
 from sparc_dist.runs.layout import RunLayout
 from sparc_dist.runs.outcome import read_dataset_facts, read_metrics
@@ -26,8 +27,6 @@ Retry = Literal["all", "passing", "none"]
 #: For each data set, the backbones whose units are not finished.
 Pending = dict[str, list[BackboneConfig]]
 
-#: The methods of every report: their keys in files, and their titles.
-TITLES = {"zsclip": "ZSCLIP", "debiased": "debiased", "sparc": "SPARC", "duo": "duo"}
 NO_LABELS = "There are no labels, so there is no mAP; the scores are in `final/`."
 
 
@@ -130,7 +129,7 @@ class Results:
     def methods(self) -> list[str]:
         """The methods that some unit has."""
         found = list(self.metrics.values())
-        return [name for name in TITLES if not found or any(name in one for one in found)]
+        return [name for name in FUSIONS if not found or any(name in one for one in found)]
 
     def rows(self) -> Iterator[tuple[str, str, list[float | None]]]:
         """Yields (data set, method, mAP of each of ``columns``)."""
@@ -144,12 +143,12 @@ class Results:
         """Yields where the method that decides ranks worse than plain CLIP."""
         for (dataset, backbone), metrics in self.metrics.items():
             primary = metrics["primary"]
-            ours, plain = metrics[primary]["mAP"], metrics["zsclip"]["mAP"]
+            ours, plain = metrics[primary]["mAP"], metrics[PLAIN]["mAP"]
             if ours is not None and plain is not None and ours < plain:
                 yield (
-                    f"{dataset} × {backbone}: {TITLES[primary]} has a lower mAP ({ours:.1f}) than "
-                    f"ZSCLIP ({plain:.1f}); prefer the ZSCLIP scores here, or add classes, "
-                    "background or images."
+                    f"{dataset} × {backbone}: {FUSIONS[primary].title} has a lower mAP "
+                    f"({ours:.1f}) than ZSCLIP ({plain:.1f}); prefer the ZSCLIP scores here, or "
+                    "add classes, background or images."
                 )
 
     def remarks(self) -> Iterator[str]:
@@ -168,7 +167,7 @@ class Results:
             if errors["images"]:
                 reasons = "; ".join(f"{n} × {why}" for why, n in errors["reasons"].items())
                 yield f"{unit}: {errors['images']} of {total} images could not be read: {reasons}."
-            empty = [name for name, ap in metrics["zsclip"]["AP"].items() if ap is None]
+            empty = [name for name, ap in metrics[PLAIN]["AP"].items() if ap is None]
             if empty:
                 yield f"{unit}: no image contains {', '.join(empty)}."
             if check := metrics.get("precision"):

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparc_dist import storage
-from sparc_dist.core import DECIDING, METHODS, FinalScores, Scores
+from sparc_dist.core import FinalScores, Scores, width_of
 from sparc_dist.errors import UserError
 from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.runs.image_list import read_images
@@ -99,9 +99,7 @@ def write_shard(
 
 def final_table(ids: pa.ChunkedArray, final: FinalScores, names: ClassNames) -> pa.Table:
     """Returns a shard's final scores, one row per image."""
-    absent = {*DECIDING} - {*final.fusions}  # whose columns begin with their names
-    names_of = [f.name for f in fields(final) if f.name.partition("_")[0] not in absent]
-    lists = {name: list_column(getattr(final, name)) for name in names_of}
+    lists = {name: list_column(part) for name, part in final.by_name.items()}
     return pa.table({"image_id": ids, **lists}, metadata=names.metadata())
 
 
@@ -115,15 +113,15 @@ class UnitShards:
     compounds: int
     background: int = 0
 
-    def scores(self, shard: int) -> tuple[pa.ChunkedArray, Scores]:
-        """Returns a shard's image ids and scores."""
-        table = self._read_scores(shard, {"image_id", *KINDS})
-        return table["image_id"], self._scores(table)
+    def scores(self, shard: int, embedded: bool = False) -> tuple[pa.ChunkedArray, Scores]:
+        """Returns a shard's image ids and scores.
 
-    def embedded(self, shard: int) -> tuple[pa.ChunkedArray, Scores, NDArray[np.float32]]:
-        """Returns a shard's image ids, scores and embeddings (n, d); d is 0 without embeddings."""
-        table = self._read_scores(shard, {"image_id", *KINDS, "embedding"})
-        return table["image_id"], self._scores(table), _embedding(table)
+        embedded: whether with the embeddings of images; d is 0 if they are not stored
+        """
+        table = self._read_scores(shard, {"image_id", *KINDS, *(["embedding"] if embedded else [])})
+        scores = self._scores(table)
+        found = replace(scores, embedding=_embedding(table)) if embedded else scores
+        return table["image_id"], found
 
     def _scores(self, table: pa.Table) -> Scores:
         if KINDS[0] not in table.column_names:
@@ -184,18 +182,12 @@ class UnitShards:
                 "compute it again."
             )
         table = storage.decoded(content)
-        widths = {
-            **dict.fromkeys(METHODS, self.classes),
-            "sparc_background": self.background,
-            "duo_total": self.classes + self.background,
-        }
+        ids, *names = table.column_names
         parts = {
-            name: matrix(table[name], width)
-            if name in table.column_names
-            else np.empty((len(table), 0), np.float32)
-            for name, width in widths.items()
+            name: matrix(table[name], width_of(name, self.classes, self.background))
+            for name in names
         }
-        return table["image_id"].to_pylist(), FinalScores(**parts)
+        return table[ids].to_pylist(), FinalScores.of(parts)
 
     def labels(self, shard: int, ids: Sequence[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Returns which of the images have labels (n,), and their labels (n, N)."""

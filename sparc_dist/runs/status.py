@@ -13,16 +13,15 @@ from itertools import product
 
 from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
-from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
+from sparc_dist.core import FUSIONS, PLAIN, deciding, stages_of
+from sparc_dist.runs.layout import AFTER_FIT, DatasetLayout, RunLayout, UnitLayout, shard_groups
 from sparc_dist.runs.marker_summary import MarkerSummary
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.outcome import read_dataset_facts
 from sparc_dist.runs.record import read_record
-from sparc_dist.runs.results import TITLES, Results, possible_units
+from sparc_dist.runs.results import Results, possible_units
 from sparc_dist.runs.tables import aligned, shown
 
-#: The passes of an ensemble: the first averages final scores.
-AVERAGED = STAGES[2:]
 HEADER = ("data set", "backbone", "scored", "images", "errors", "shards", "stage")
 
 
@@ -55,8 +54,9 @@ def status(root: str) -> list[UnitStatus]:
     record = read_record(layout)
     results = Results.read(layout, record)
     datasets = {name: _Dataset.read(layout.dataset(name)) for name in results.datasets}
+    passes = (*stages_of(record["config"]["method"]["fusions"]), *AFTER_FIT)
     return [
-        _unit(datasets[name], (name, backbone), results)
+        _unit(datasets[name], (name, backbone), results, passes)
         for name, backbone in product(results.datasets, possible_units(results.backbones))
         if backbone != ENSEMBLE or _has_ensemble(datasets[name], name, results)
     ]
@@ -66,7 +66,7 @@ def _has_ensemble(data: _Dataset, name: str, results: Results) -> bool:
     """Whether the ensemble of a data set was made or begun; the run may be told to make none."""
     if (name, ENSEMBLE) in {**results.metrics, **results.failures}:
         return True
-    return bool(data.images) and _exists(data.layout.unit(ENSEMBLE).state(AVERAGED[0], 0))
+    return bool(data.images) and _exists(data.layout.unit(ENSEMBLE).state(AFTER_FIT[0], 0))
 
 
 def to_text(units: Sequence[UnitStatus]) -> str:
@@ -104,7 +104,10 @@ class _Dataset:
         return cls(layout, facts["images"], facts["shards"])
 
 
-def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
+def _unit(
+    data: _Dataset, key: tuple[str, str], results: Results, passes: Sequence[str]
+) -> UnitStatus:
+    """Returns the status of a unit. passes: of its reduce; an ensemble has only the last ones."""
     failure = results.failures.get(key)
     failed = failure and f"failed: {' '.join(failure.split())}"
     if not data.images:
@@ -117,7 +120,7 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
         unit, made = data.layout.unit(key[1]), key[1] == ENSEMBLE
         markers = MarkerSummary.of(unit, 0 if made else data.shards)
         scored, errors, missing = sum(markers.images), markers.errors, len(markers.missing)
-        stage = failed or _stage(unit, data, missing, AVERAGED if made else STAGES)
+        stage = failed or _stage(unit, data, missing, AFTER_FIT if made else passes)
     return UnitStatus(
         *key,
         stage,
@@ -132,10 +135,11 @@ def _unit(data: _Dataset, key: tuple[str, str], results: Results) -> UnitStatus:
 
 
 def _done(results: Results, key: tuple[str, str]) -> str:
-    found = {TITLES[method]: results.mean_ap(*key, method) for method in ("zsclip", "sparc", "duo")}
-    if found["ZSCLIP"] is None:
+    found = {name: results.mean_ap(*key, name) for name in (PLAIN, *deciding())}
+    if found[PLAIN] is None:
         return "done, without labels"
-    values = [f"{shown(value)} {name}" for name, value in found.items() if value is not None]
+    known = [(FUSIONS[name].title, value) for name, value in found.items() if value is not None]
+    values = [f"{shown(value)} {title}" for title, value in known]
     return f"done, mAP {', '.join(values)}"
 
 

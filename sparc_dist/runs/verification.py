@@ -13,8 +13,9 @@ from typing import Literal
 
 from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
+from sparc_dist.core import Method, deciding, stages_of
 from sparc_dist.runs.image_list import image_shards, images_sha256
-from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout
+from sparc_dist.runs.layout import AFTER_FIT, DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.markers import Marker
 from sparc_dist.runs.outcome import read_metrics
 from sparc_dist.runs.record import report_files
@@ -135,7 +136,8 @@ def check_unit(unit: UnitLayout, groups: range) -> Checked:
     single += [Part(url, "scores", finished) for url in (unit.decisions, unit.labeler)]
     single += [Part(unit.gallery, "scores", finished)]
     single += [Part(url, "scores", False) for url in (unit.texts, unit.prompt_embeddings)]
-    stages = STAGES[2:] if made else STAGES
+    fusions = [name for name in deciding() if name in (metrics or ())]
+    stages = AFTER_FIT if made else (*stages_of(fusions or Method().fusions), *AFTER_FIT)
     states = [unit.state(stage, group) for stage in stages for group in groups]
     return Checked.of([*single, *(Part(url, "scores", fitted) for url in states)])
 

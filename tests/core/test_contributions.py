@@ -31,12 +31,13 @@ def rest_of_duo(fusion: Any, scores: Scores, column: int) -> Floats:
 
 
 def check(fusions: Fusions, scores: Scores) -> None:
-    columns = range(len(fusions.sparc.mentions))
-    cases = ((fusions.fusion("sparc"), rest_of_sparc), (fusions.fusion("duo"), rest_of_duo))
+    mentions = fusions.given.mentions
+    columns = range(len(mentions))
+    cases = ((fusions["sparc"], rest_of_sparc), (fusions["duo"], rest_of_duo))
     for fusion, rest in cases:
         final = fusion.final(scores)[1]
         for column, added in zip(columns, fusion.contributions(scores, columns), strict=True):
-            assert added.shape == (len(scores), len(fusions.sparc.mentions[column]))
+            assert added.shape == (len(scores), len(mentions[column]))
             total = added.sum(axis=1) + rest(fusion, scores, column)
             np.testing.assert_allclose(total, final[:, column], rtol=1e-9, atol=1e-9)
 
@@ -60,7 +61,7 @@ def test_a_prompt_has_the_weight_of_its_rank() -> None:
     scores = Scores(np.eye(2), np.eye(2), np.array([[0.9, 0.1], [0.2, 0.8]]))
     method = Method(strategy="kmax", k=1, merge=False)
     fusions = fit_fusions(lambda: iter([scores]), mentions_of([[0], [0]], 2), 2, method)
-    (added, none) = fusions.sparc.contributions(scores, [0, 1])
+    (added, none) = fusions["sparc"].contributions(scores, [0, 1])
     assert np.count_nonzero(added, axis=1).tolist() == [1, 1]
     assert added.argmax(axis=1).tolist() == [0, 1]
     assert none.shape == (2, 0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparc_dist.core.answers import UNKNOWN, Answers
 from sparc_dist.core.decisions import Decision, Knowledge, can_estimate, decide
-from sparc_dist.core.final_scores import CountState, FinalState
+from sparc_dist.core.final_scores import ScoreCounts, ScoreMoments
 from tests.support.final_scores import close, random_scores, scored, states
 from tests.support.strategies import bounded
 
@@ -78,8 +78,8 @@ def test_states_survive_as_arrays() -> None:
     )
     rule = decide(state, counts, 10, answers=answers)
     restored = decide(
-        FinalState.from_arrays(state.arrays()),
-        CountState.from_arrays(counts.arrays()),
+        ScoreMoments.from_arrays(state.arrays()),
+        ScoreCounts.from_arrays(counts.arrays()),
         10,
         answers=answers,
     )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sparc_dist.core.debias import Scores, debias_images
-from sparc_dist.core.duo import Duo, DuoOptions, DuoPromptState, DuoViewState, finish_duo
+from sparc_dist.core.duo import Duo, DuoMoments, ViewProducts
+from sparc_dist.core.method import DuoOptions
 from sparc_dist.core.order_statistics import Mentions, mentions_of
 from sparc_dist.core.views import Scaling, image_step
 from sparc_dist.prompts import ClassMatcher
@@ -272,10 +273,10 @@ def test_a_new_image_is_scored_as_it_would_be_among_the_old() -> None:
 def test_states_survive_as_arrays() -> None:
     scores, mentioned = example(0)
     mentions = mentions_of(mentioned, COLUMNS)
-    prompts = DuoPromptState.from_arrays(DuoPromptState.of(scores).arrays())
+    prompts = DuoMoments.from_arrays(DuoMoments.of(scores).arrays())
     views = prompts.views(mentions, DuoOptions())
-    products = DuoViewState.from_arrays(DuoViewState.of(scores, views).arrays())
-    duo = finish_duo(prompts, products, views, DuoOptions())
+    products = ViewProducts.from_arrays(ViewProducts.of(scores, views).arrays())
+    duo = Duo.of(prompts, products, views, DuoOptions())
     for restored, direct in zip(
         duo.final(scores), fitted(scores, mentioned).final(scores), strict=True
     ):
@@ -284,10 +285,12 @@ def test_states_survive_as_arrays() -> None:
 
 def test_states_are_as_small_as_promised() -> None:
     scores, mentioned = example(0)
-    prompts = DuoPromptState.of(scores)
+    prompts = DuoMoments.of(scores)
     views = prompts.views(mentions_of(mentioned, COLUMNS), DuoOptions())
-    assert sum(part.size for part in prompts.arrays()[1:]) == 2 * (COLUMNS + PROMPTS)
-    assert DuoViewState.of(scores, views).products.size == 9 * COLUMNS
+    assert sum(part.size for part in prompts.arrays() if part.dtype == float) == 2 * (
+        COLUMNS + PROMPTS
+    )
+    assert ViewProducts.of(scores, views).products.size == 9 * COLUMNS
 
 
 def test_degenerate_data_is_noted() -> None:

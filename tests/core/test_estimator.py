@@ -36,7 +36,7 @@ def test_the_final_scores_are_the_golden_ones(method: str) -> None:
     np.testing.assert_allclose(
         np.array(ap(found, labels), float), list(answer["AP"].values()), rtol=0, atol=1e-6
     )
-    assert found.tobytes() == getattr(golden_fusions()[1], method).tobytes()
+    assert found.tobytes() == golden_fusions()[1].methods[method].tobytes()
 
 
 def test_background_columns_are_scored_and_left_out() -> None:
@@ -61,7 +61,7 @@ def test_background_columns_are_scored_and_left_out() -> None:
 def test_many_images_are_fitted_in_slices_and_new_ones_are_scored() -> None:
     scores, prompts = made_up(0, images=SLICE + 7)
     fusion = fit(scores, prompts, method=Method(strategy="mean"))
-    assert fusion.sparc.moments.count == SLICE + 7
+    assert fusion.images == SLICE + 7
     whole = fusion.transform(scores)
     assert whole.shape == (SLICE + 7, 5)
     np.testing.assert_allclose(fusion.transform(scores[-3:]), whole[-3:], rtol=1e-5)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sparc_dist.core import Method, Scatter
-from sparc_dist.core.fusion import max_variance_weights, rank_weights
+from sparc_dist.core.sparc import max_variance_weights, rank_weights
 
 
 def along(direction: list[float]) -> Scatter:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparc_dist.core import ClassCounts, Gallery, GalleryStatistics
+from sparc_dist.core import ClassCounts, Gallery, ShownState
 from sparc_dist.core.gallery import FEWEST, MOST, MOST_IMAGES, ROWS, row_size
 from sparc_dist.report import exhibit
 
@@ -27,11 +27,11 @@ def drawn(seed: int, images: int, classes: int) -> Case:
     return ids, z, z >= 0.5, labelled, labels & labelled[:, None]
 
 
-def in_shards(case: Case, ends: list[int]) -> list[GalleryStatistics]:
+def in_shards(case: Case, ends: list[int]) -> list[ShownState]:
     ids, z, present, labelled, labels = case
     cuts = [slice(a, b) for a, b in zip([0, *ends], [*ends, len(ids)], strict=True)]
     return [
-        GalleryStatistics.of(i, ids[c], z[c], present[c], (labelled[c], labels[c]))
+        ShownState.of(i, ids[c], z[c], present[c], (labelled[c], labels[c]))
         for i, c in enumerate(cuts)
     ]
 
@@ -78,7 +78,7 @@ def test_it_does_not_depend_on_shards_and_equals_a_full_sort(
     whole = in_shards(case, [])[0]
     for a, b in zip(forward.arrays(), backward.arrays(), strict=True):
         np.testing.assert_array_equal(a, b)
-    restored = GalleryStatistics.from_arrays(forward.arrays())
+    restored = ShownState.from_arrays(forward.arrays())
     for index in range(classes):
         found = global_rows(restored.gallery, starts, index)
         assert found == global_rows(whole.gallery, [0], index)

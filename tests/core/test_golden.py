@@ -6,7 +6,7 @@ import pytest
 from sparc_dist.core import Method, Positives, Reached, mean_average_precision
 from sparc_dist.core.average_precision import average_precision
 from tests.support.cases import cut, golden
-from tests.support.fitting import fit_sparc
+from tests.support.fitting import debiased_and_final, fit_sparc
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
@@ -15,7 +15,7 @@ def test_every_class_of_all_three_columns_equals_the_reference(pieces: int) -> N
     shards = cut(scores, pieces)
     assert len(shards) == pieces
     fusion = fit_sparc(lambda: shards, mentions, Method())
-    finals = [(shard.singleton, *fusion.final(shard)) for shard in shards]
+    finals = [(shard.singleton, *debiased_and_final(fusion, shard)) for shard in shards]
     edges = np.cumsum([len(shard) for shard in shards])[:-1]
     truths = np.split(labels, edges)
     for column, name in enumerate(("zsclip", "debiased", "sparc")):

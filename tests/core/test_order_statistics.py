@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparc_dist.core import Method, Moments, RankState, Scatter, Scores
+from sparc_dist.core import Moments, Scatter, Scores
 from sparc_dist.core.debias import debias_images, debias_prompts
 from sparc_dist.core.order_statistics import Ranking, mentions_of
+from sparc_dist.core.sparc import RankScatters
 
 #: Of five classes; the third has no prompt, and three have two.
 PROMPTS = [(0, 1), (0, 4), (1, 3), (3,), (0,), (4,)]
@@ -45,11 +46,9 @@ def test_weighted_sums_are_those_of_each_class() -> None:
 
 
 def test_scatters_are_those_of_each_class_and_merge() -> None:
-    scores, method = random_scores(), Method()
-    values, ranking = debiased(scores), Ranking.of(MENTIONS)
-    moments = Moments.of(debias_images(scores))
-    parts = (scores[:15], scores[15:15], scores[15:])
-    first, none, last = (RankState.of(part, moments, ranking, method) for part in parts)
+    values, ranking = debiased(random_scores()), Ranking.of(MENTIONS)
+    parts = (values[:15], values[15:15], values[15:])
+    first, none, last = (RankScatters.of(part, ranking) for part in parts)
     for index, scatter in enumerate((first + none + last).of_classes(MENTIONS)):
         expected = Scatter.of(alone(values, index))
         assert scatter.count == 40

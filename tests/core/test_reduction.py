@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from sparc_dist.core import (
-    DecisionStatistics,
-    FinalStatistics,
-    LabelStatistics,
+    Agreement,
+    CountedState,
+    Fitting,
+    Kinds,
     Method,
-    PromptStatistics,
-    RankStatistics,
+    ScoredState,
+    agreement_of,
     decide,
     evaluate,
     fit_fusions,
+    judged_by,
     methods_of,
 )
-from sparc_dist.core.fusion import FusionName
 from tests.support.cases import cut, golden
 from tests.support.golden_unit import CLASSES, golden_fusions
 
@@ -36,19 +37,21 @@ def evaluated(method: Method) -> dict[str, Any]:
     cuts = np.split(labels, np.cumsum([len(part) for part in parts])[:-1])
     pairs = zip(parts, cuts, strict=True)
     shards = [(fusions.final(s), np.ones(len(s), dtype=bool), own) for s, own in pairs]
-    states = [FinalStatistics.of([shard]) for shard in shards]
-    statistics = reduce(add, (FinalStatistics.from_arrays(s.arrays()) for s in states))
-    counted = [DecisionStatistics.of([shard], statistics) for shard in shards]
-    counts = reduce(add, (DecisionStatistics.from_arrays(s.arrays()) for s in counted))
-    rules = {name: decide(m, counts.counts[name], 20) for name, m in statistics.moments.items()}
-    judged = [LabelStatistics.of(final, own, rules) for final, _, own in shards]
-    agreement = reduce(add, (LabelStatistics.from_arrays(s.arrays()) for s in judged))
-    return evaluate(statistics, counts, agreement, CLASSES, "skip")
+    totals = fusions.totals
+    states = [ScoredState.of([shard], totals) for shard in shards]
+    scored = reduce(add, (ScoredState.from_arrays(s.arrays()) for s in states))
+    found = [CountedState.of([shard], scored, totals) for shard in shards]
+    counted = reduce(add, (CountedState.from_arrays(s.arrays()) for s in found))
+    rules = {name: decide(m, counted.counts[name], 20) for name, m in scored.moments.items()}
+    judged = [agreement_of(judged_by(rules, final), own) for final, _, own in shards]
+    kinds = Kinds(dict.fromkeys(rules, Agreement))
+    agreement = reduce(add, (kinds.from_arrays(s.arrays()) for s in judged))
+    return evaluate(scored, counted, agreement, CLASSES, "skip")
 
 
 @pytest.mark.parametrize("name", ["sparc", "duo"])
 def test_a_fusion_alone_has_the_scores_and_metrics_it_has_beside_the_other(
-    name: FusionName,
+    name: str,
 ) -> None:
     method, (scores, mentions, _, _) = Method(fusions=(name,)), golden()
     fusions = fit_fusions(lambda: iter([scores]), mentions, len(CLASSES), method)
@@ -56,17 +59,17 @@ def test_a_fusion_alone_has_the_scores_and_metrics_it_has_beside_the_other(
     assert fusions.names == (name,)
     assert final.fusions == [name]
     for kept in ("zsclip", "debiased", name):
-        assert getattr(final, kept).tobytes() == getattr(both, kept).tobytes()
+        assert final.methods[kept].tobytes() == both.methods[kept].tobytes()
     for found, expected in zip(final.columns(name), both.columns(name), strict=True):
         assert found.tobytes() == expected.tobytes()
-    assert getattr(final, OTHER[name]).shape == (800, 0)
+    assert [*final.methods] == ["zsclip", "debiased", name]
     metrics, reference = evaluated(method), evaluated(Method())
     assert [*metrics] == methods_of([name]) == ["zsclip", "debiased", name]
     assert metrics == {key: reference[key] for key in metrics}
     with pytest.raises(ValueError, match=f"choose one of zsclip, debiased, {name}"):
         fusions.transform(scores, OTHER[name])
     with pytest.raises(KeyError):
-        fusions.fusion(OTHER[name])
+        fusions[OTHER[name]]
 
 
 def test_duo_alone_sorts_nothing_and_sparc_alone_has_no_views(
@@ -82,12 +85,12 @@ def test_duo_alone_sorts_nothing_and_sparc_alone_has_no_views(
     assert len(fusions.final(scores)) == 800
     monkeypatch.setattr("sparc_dist.core.duo.image_step", never)
     method = Method("mean", fusions=("sparc",))
-    prompts = PromptStatistics.of(scores, method)
-    ranks = RankStatistics.maker(prompts, mentions, method)(scores)
-    assert prompts.parts[1] is ranks.parts[1] is None
-    assert [a.tolist() for a in RankStatistics.from_arrays(ranks.arrays()).arrays()] == [
-        a.tolist() for a in ranks.arrays()
-    ]
+    fitting = Fitting.start(mentions, 20, method)
+    assert [stage for stage, _ in fitting.passes] == ["prompt_statistics", "rank_statistics"]
+    prompts = fitting.gather()(scores)
+    assert [*prompts] == ["debiased"]
+    ranks = fitting.after(prompts).gather()(scores)
+    assert fitting.passes[1][1].from_arrays(ranks.arrays()) == ranks == {}
 
 
 def test_the_order_of_fusions_does_not_matter_and_the_primary_is_one_of_them() -> None:
@@ -97,5 +100,5 @@ def test_the_order_of_fusions_does_not_matter_and_the_primary_is_one_of_them() -
     assert Method(primary="sparc").deciding("duo") == "sparc"
     with pytest.raises(ValueError, match="primary is duo, which is not among the fusions"):
         Method(primary="duo", fusions=("sparc",))
-    with pytest.raises(ValueError, match="list sparc, duo or both"):
+    with pytest.raises(ValueError, match="list one or more of sparc, duo"):
         Method(fusions=())

@@ -6,24 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sparc_dist.core import Fusion, Method, Scores, mentions_of
+from sparc_dist.core import Method, Scores, Sparc, mentions_of
 from sparc_dist.core.debias import debias_images
 from sparc_dist.research.paper import reference_sparc
 from tests.support.cases import cut, made_up
-from tests.support.fitting import fit_sparc
+from tests.support.fitting import debiased_and_final, fit_sparc
 
 SEEDS = st.integers(0, 2**32 - 1)
 Mentioned = list[tuple[int, ...]]
 
 
-def fitted(scores: Scores, mentioned: Mentioned, method: Method | None = None) -> Fusion:
+def fitted(scores: Scores, mentioned: Mentioned, method: Method | None = None) -> Sparc:
     mentions = mentions_of(mentioned, scores.singleton.shape[1])
     return fit_sparc(lambda: [scores], mentions, method or Method())
 
 
 def final(scores: Scores, mentioned: Mentioned) -> NDArray[np.float64]:
     """Debiased singleton and SPARC's scores side by side (n, 2 N)."""
-    return np.concatenate(fitted(scores, mentioned).final(scores), axis=1)
+    return np.concatenate(debiased_and_final(fitted(scores, mentioned), scores), axis=1)
 
 
 def same(a: NDArray[np.floating], b: NDArray[np.floating]) -> None:
@@ -157,7 +157,7 @@ def test_identical_images_give_zeros() -> None:
 def test_a_class_without_prompts_keeps_its_singleton() -> None:
     scores, mentioned = made_up(0)
     mentioned = [tuple(i for i in ids if i != 2) for ids in mentioned]
-    debiased, sparc = fitted(scores, mentioned).final(scores)
+    debiased, sparc = debiased_and_final(fitted(scores, mentioned), scores)
     same(sparc[:, 2], debiased[:, 2])
     assert np.abs(sparc[:, 0] - debiased[:, 0]).max() > 0.01
 

@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparc_dist import storage
-from sparc_dist.config import ResourcesConfig
+from sparc_dist.config import SIMULATED, ResourcesConfig
 from sparc_dist.core import Method
-from sparc_dist.core.fusion import FusionName
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import in_process
 from sparc_dist.report import write_report
+from sparc_dist.research.contrast import sparc_fusion
 from sparc_dist.research.main_table import main_table, per_class
 from sparc_dist.research.session import ExperimentSession, Options, open_run
-from sparc_dist.runs.finished_unit import open_unit, sparc_fusion
+from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.refit import Rule, refit
 from sparc_dist.runs.status import status
@@ -29,11 +29,16 @@ from tests.support.sealed import edit_json
 COLUMNS = {"sparc": ["sparc", "sparc_background"], "duo": ["duo", "duo_total"]}
 
 
-def reduced(root: Path, name: FusionName) -> dict[str, Any]:
+def reduced(root: Path, name: str) -> dict[str, Any]:
     """Reduces the golden unit to one fusion; returns its metrics before."""
     place = write_unit(root, name)
     before: dict[str, Any] = storage.read_json(place.metrics)
-    edit_json(root / "run.json", lambda record: record["config"]["method"].update(fusions=[name]))
+
+    def alone(record: dict[str, Any]) -> None:
+        record["config"]["method"].update(fusions=[name])
+        record["config"]["backbones"][0]["model"] = SIMULATED  # its labeler has no texts
+
+    edit_json(root / "run.json", alone)
     with in_process(ResourcesConfig()) as light, using(light):
         session = ExperimentSession(open_run(str(root)), Options(), ())
         (unit,) = session.units.values()
@@ -44,7 +49,7 @@ def reduced(root: Path, name: FusionName) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["sparc", "duo"])
-def test_a_unit_with_one_fusion(tmp_path: Path, name: FusionName) -> None:
+def test_a_unit_with_one_fusion(tmp_path: Path, name: str) -> None:
     before, other = reduced(tmp_path, name), {"sparc": "duo", "duo": "sparc"}[name]
     unit, both = open_unit(str(tmp_path)), golden_fusions()[1]
     stored = pq.read_table(tmp_path / "voc" / "tiny" / "final")
@@ -58,7 +63,7 @@ def test_a_unit_with_one_fusion(tmp_path: Path, name: FusionName) -> None:
     assert list(labeler.decisions) == [name]
     assert labeler.images == 800
     answers = labeler.answer(golden()[0])
-    assert answers.scores.tobytes() == getattr(both, name).tobytes()
+    assert answers.scores.tobytes() == both.methods[name].tobytes()
     assert refit(unit, Rule(top=2)).after is not None
     again = read_labeler(unit.unit.labeler)
     assert (again.answer(golden()[0]).present.sum(axis=1) == 2).all()

@@ -47,8 +47,8 @@ def test_scores_are_the_sum_of_what_is_shown(tmp_path: Path, primary: str) -> No
     write_unit(tmp_path, primary)
     unit = exhibits(tmp_path)[KEY]
     fusions, final = golden_fusions()
-    fusion = fusions.fusion(primary)
-    expected, similarity = getattr(final, primary), golden()[0].singleton
+    fusion = fusions[primary]
+    expected, similarity = final.methods[primary], golden()[0].singleton
     explained = 0
     for image in unit.images.values():
         number = IDS.index(image.image_id)
@@ -75,7 +75,7 @@ def test_scores_are_the_sum_of_what_is_shown(tmp_path: Path, primary: str) -> No
 def test_the_rest_of_sparc_is_what_other_prompts_add(tmp_path: Path) -> None:
     write_unit(tmp_path, "sparc")
     image = next(iter(exhibits(tmp_path)[KEY].images.values()))
-    fusion, number = golden_fusions()[0].sparc, IDS.index(image.image_id)
+    fusion, number = golden_fusions()[0]["sparc"], IDS.index(image.image_id)
     shown = image.classes[0]
     index = CLASSES.index(shown.name)
     (added,) = fusion.contributions(golden()[0][number : number + 1], [index])

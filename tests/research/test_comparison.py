@@ -11,16 +11,17 @@ import pytest
 
 from sparc_dist.cli import main
 from sparc_dist.config import ResourcesConfig
+from sparc_dist.core import FUSIONS
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import in_process
 from sparc_dist.research import resampling
 from sparc_dist.research.comparison import MEAN, RANKED, VIEWED
 from sparc_dist.research.simulation import Settings, simulate
-from sparc_dist.runs import TITLES
 from tests.support.cases import golden, golden_answer
 from tests.support.golden_unit import write_unit
 
 NAMES = ["simulated", "simulated-2"]
+TITLES = {name: kind.title for name, kind in FUSIONS.items()}
 
 
 @pytest.fixture(autouse=True)

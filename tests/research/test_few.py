@@ -88,8 +88,8 @@ def test_columns_that_are_no_class_stay_background() -> None:
 def test_an_image_alone_is_ranked_as_in_the_golden_answer() -> None:
     final = golden_case().images(slice(0, 1)).final(METHOD)
     expected = np.array(golden_answer("duo")["first image alone"]["scores"]).reshape(1, -1)
-    np.testing.assert_array_equal(np.argsort(final.duo), np.argsort(expected))
-    np.testing.assert_allclose(final.duo, expected, atol=1e-5)
+    np.testing.assert_array_equal(np.argsort(final.methods["duo"]), np.argsort(expected))
+    np.testing.assert_allclose(final.methods["duo"], expected, atol=1e-5)
 
 
 def test_sets_of_images_are_fitted_alone_and_pooled() -> None:

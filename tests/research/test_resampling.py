@@ -30,8 +30,8 @@ def test_means_are_those_of_each_class_and_methods_are_paired(
         found = resampled_means(unit, methods, partial(stored_scores, unit.shards, methods))
     final, labels = golden_fusions()[1], golden()[2]
     weights = resampling_weights(801, range(40))[:, :800]  # the last image is unreadable
-    for name, scores in (("sparc", final.sparc), ("duo", final.duo)):
-        columns = zip(scores.T, labels.T, strict=True)
+    for name in methods:
+        columns = zip(final.methods[name].T, labels.T, strict=True)
         expected = np.nanmean([resampled_ap(*column, weights) for column in columns], axis=0)
         assert len(found[name].draws) == DRAWS
         np.testing.assert_allclose(found[name].draws[:40], expected, atol=1e-9)

@@ -26,7 +26,7 @@ from sparc_dist.research.simulation_model import (
     stream,
 )
 from tests.support.cases import ap
-from tests.support.fitting import fit_sparc
+from tests.support.fitting import debiased_and_final, fit_sparc
 from tests.support.strategies import bounded
 
 #: No noise: no SD, no flips.
@@ -225,7 +225,8 @@ def test_the_order_of_the_methods_is_the_papers() -> None:
         return float(np.mean([value for value in ap(values, present) if value is not None]))
 
     def fused(method: Method) -> tuple[float, float]:
-        debiased, final = fit_sparc(lambda: [scores], mentions, method).final(scores)
+        sparc = fit_sparc(lambda: [scores], mentions, method)
+        debiased, final = debiased_and_final(sparc, scores)
         return mean_ap(debiased), mean_ap(final)
 
     debiased, sparc = fused(Method())

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sparc_dist.core import Mentions, Method, Scores
-from sparc_dist.core.duo import DuoOptions
+from sparc_dist.core.method import DuoOptions
 from sparc_dist.research.score_view import STORED
 from sparc_dist.research.variants import (
     DEBIASED,

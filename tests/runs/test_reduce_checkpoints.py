@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sparc_dist.core import PromptState
+from sparc_dist.core.baselines import PromptMoments
 from sparc_dist.core.moments import Moments
 from sparc_dist.runs import reduce_checkpoints
 
-STATE = PromptState(Moments(3, np.array([0.1, 0.2]), np.array([0.3, 0.4])), 1)
+STATE = PromptMoments(Moments(3, np.array([0.1, 0.2]), np.array([0.3, 0.4])), 1)
 
 
-def same(found: PromptState) -> bool:
+def same(found: PromptMoments) -> bool:
     pairs = zip(found.arrays(), STATE.arrays(), strict=True)
     return all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
 
@@ -21,11 +21,11 @@ def same(found: PromptState) -> bool:
 def test_a_state_is_restored_with_its_key_and_hashes(tmp_path: Path) -> None:
     url = str(tmp_path / "state.npz")
     reduce_checkpoints.save(url, "key", STATE, ["a", "b"])
-    state, hashes, key = reduce_checkpoints.load_any(url, PromptState) or (None, [], "")
+    state, hashes, key = reduce_checkpoints.load_any(url, PromptMoments) or (None, [], "")
     assert state is not None
     assert same(state)
     assert (hashes, key) == (["a", "b"], "key")
-    assert reduce_checkpoints.load(url, "other", PromptState) is None
+    assert reduce_checkpoints.load(url, "other", PromptMoments) is None
 
 
 def test_a_damaged_state_is_not_read(tmp_path: Path) -> None:
@@ -34,4 +34,4 @@ def test_a_damaged_state_is_not_read(tmp_path: Path) -> None:
     content = path.read_bytes()
     for place in range(0, len(content), 7):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
-        assert reduce_checkpoints.load(str(path), "key", PromptState) is None
+        assert reduce_checkpoints.load(str(path), "key", PromptMoments) is None

@@ -26,7 +26,7 @@ def check_final(run: Run) -> None:
     assert final["image_id"].to_pylist() == IDS
     assert json.loads(final.schema.metadata[b"classes"]) == CLASSES
     found = np.stack(final["sparc"].to_numpy())
-    assert found.tobytes() == golden_fusions()[1].sparc.tobytes()
+    assert found.tobytes() == golden_fusions()[1].methods["sparc"].tobytes()
 
 
 def test_the_tables_have_all_shards_in_order(run: Run) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.config import Config
+from sparc_dist.core import States
 from sparc_dist.errors import UserError
 from sparc_dist.runs import (
     STAGES,
@@ -32,17 +32,6 @@ from tests.support.s3 import FaultProxy
 BY = Provenance("weights", "prompts", "images", "cpu")
 SHARDS, IMAGES = 70, 279  # two shards per group, the last shard is one image short
 GROUPS = 35
-
-
-class Nothing:
-    """A state without content."""
-
-    def arrays(self) -> list[NDArray[Any]]:
-        return []
-
-    @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Nothing:
-        return cls()
 
 
 def begin(
@@ -82,7 +71,7 @@ def reduce(unit: UnitLayout, *groups: int) -> None:
     """Writes, for one pass after the other, the states of the first ``groups`` groups."""
     for stage, count in zip(STAGES, groups, strict=False):
         for group in range(count):
-            reduce_checkpoints.save(unit.state(stage, group), "key", Nothing())
+            reduce_checkpoints.save(unit.state(stage, group), "key", States())
 
 
 def finish(unit: UnitLayout, zsclip: float | None = 50.0, sparc: float | None = 61.25) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from sparc_dist.core.duo import DuoOptions
-from sparc_dist.core.final_scores import CountState, FinalState
-from sparc_dist.core.fusion import Method
+from sparc_dist.core.final_scores import ScoreCounts, ScoreMoments
+from sparc_dist.core.method import DuoOptions, Method
 from sparc_dist.core.moments import Floats
 from tests.support.cases import golden
-from tests.support.fitting import fit_duo, fit_sparc
+from tests.support.fitting import debiased_and_final, fit_duo, fit_sparc
 
 
 @cache
@@ -21,17 +20,20 @@ def scored(method: str) -> tuple[Floats, Floats]:
     """The golden set's scores before and after the rival is taken off."""
     scores, mentions, _, _ = golden()
     if method == "duo":
-        return fit_duo(lambda: [scores], mentions, DuoOptions()).final(scores)
-    sparc = fit_sparc(lambda: [scores], mentions, Method()).final(scores)[1]
+        duo = fit_duo(lambda: [scores], mentions, DuoOptions())
+        return duo.weigh(duo.views.of_images(scores))
+    sparc = debiased_and_final(fit_sparc(lambda: [scores], mentions, Method()), scores)[1]
     return sparc, sparc
 
 
-def states(total: Floats, final: Floats, pieces: int = 1) -> tuple[FinalState, CountState]:
+def states(total: Floats, final: Floats, pieces: int = 1) -> tuple[ScoreMoments, ScoreCounts]:
     """The merged states of images in so many shards."""
     shards = list(zip(np.array_split(total, pieces), np.array_split(final, pieces), strict=True))
-    state = reduce(add, (FinalState.of(*shard) for shard in shards))
+    state = reduce(add, (ScoreMoments.of([total], final) for total, final in shards))
     standards = state.standards
-    return state, reduce(add, (CountState.of(*shard, standards) for shard in shards))
+    return state, reduce(
+        add, (ScoreCounts.of([total], final, standards) for total, final in shards)
+    )
 
 
 def random_scores(seed: int, images: int, columns: int, constant: int = 0) -> tuple[Floats, Floats]:

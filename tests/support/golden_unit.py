@@ -16,19 +16,19 @@ import pyarrow as pa
 from sparc_dist import storage
 from sparc_dist.config import Config
 from sparc_dist.core import (
-    METHODS,
+    CountedState,
     Decision,
-    DecisionStatistics,
     FinalScores,
-    FinalStatistics,
     Fusions,
-    GalleryStatistics,
-    LabelStatistics,
     Method,
+    ScoredState,
+    ShownState,
+    agreement_of,
     can_estimate,
     decide,
     evaluate,
     fit_fusions,
+    judged_by,
 )
 from sparc_dist.datasets.images import images_table, write_images
 from sparc_dist.prompts import PromptBank
@@ -120,9 +120,10 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
     known = np.full(IMAGES, labelled)
     parts = [(final[_cut(s)], known[_cut(s)], labels[_cut(s)]) for s in SHARDS]
     assert len(shard_groups(len(SHARDS))) == len(SHARDS)
-    states = [FinalStatistics.of([part]) for part in parts]
+    fusions = golden_fusions()[0]
+    states = [ScoredState.of([part], fusions.totals) for part in parts]
     statistics = reduce_checkpoints.merge(states)
-    counted = [DecisionStatistics.of([part], statistics) for part in parts]
+    counted = [CountedState.of([part], statistics, fusions.totals) for part in parts]
     counts = reduce_checkpoints.merge(counted)
     decisions = {
         name: decide(moments, counts.counts[name] if can_estimate(moments) else None, 20)
@@ -142,12 +143,11 @@ def _write_results(unit: UnitLayout, primary: str, labelled: bool) -> None:
         storage.write_table(unit.wide_labels(shard), wide_table(ids, CLASSES, *judged))
         storage.write_table(unit.labels(shard), long_table(ids, CLASSES, *judged))
     write_decisions(unit.decisions, decisions, CLASSES, primary)
-    fusions = golden_fusions()[0]
     labeler = FittedLabeler(fusions, decisions, primary, golden_prompts(), ClassNames(CLASSES))
     write_labeler(unit.labeler, labeler)
     write_gallery(unit, _write_scores(unit, parts, decisions[primary], primary))
-    agreement = LabelStatistics.of(final[known], labels[known], decisions)
-    metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in METHODS}
+    agreement = agreement_of(judged_by(decisions, final[known]), labels[known])
+    metrics: dict[str, Any] = {name: {"mAP": None, "AP": {}} for name in fusions.models}
     if labelled:
         metrics = evaluate(statistics, counts, agreement, CLASSES, "skip")
     doubts = doubts_of(decisions[primary].status, CLASSES)
@@ -163,7 +163,7 @@ def _write_scores(
     parts: list[tuple[FinalScores, np.ndarray, np.ndarray]],
     rule: Decision,
     primary: str,
-) -> GalleryStatistics:
+) -> ShownState:
     """Writes scores and markers; returns the gallery."""
     made_by, shown = Provenance("w", "p", "i", "cpu"), []
     for shard, (rows, (final, *truth)) in enumerate(zip(SHARDS, parts, strict=True)):
@@ -172,8 +172,8 @@ def _write_scores(
         write_shard(unit, shard, table, [], made_by).write(unit)
         z = rule.standardise(*final.columns(primary))
         judged = rule.judge(*final.columns(primary))[1]
-        shown.append(GalleryStatistics.of(shard, ids, z, judged, (truth[0], truth[1])))
-    found: GalleryStatistics = reduce_checkpoints.merge(shown)
+        shown.append(ShownState.of(shard, ids, z, judged, (truth[0], truth[1])))
+    found: ShownState = reduce_checkpoints.merge(shown)
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparc_dist import storage
+from sparc_dist.core import FUSIONS
 from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.markers import READERS
@@ -47,10 +48,10 @@ def read_ranking(unit: FinishedUnit, index: int, before_rival: bool) -> Ranking:
 
     before_rival: as of the unit's decisions
     """
-    total = before_rival and unit.primary == "duo"  # SPARC has no rival
+    total = before_rival and FUSIONS[unit.primary].part == "total"  # others have no rival
 
     def read(shard: int) -> Columns:
-        names = [unit.primary, *(["duo_total"] if total else [])]
+        names = [unit.primary, *([f"{unit.primary}_total"] if total else [])]
         final = storage.read_table(unit.unit.final(shard), names)
         labels = storage.read_table(unit.unit.labels(shard), ["probability", "present"])
         scores = matrix(final[unit.primary], len(unit.classes))
