@@ -32,10 +32,9 @@ from sparc_dist.config import TINY, BackboneConfig, ResourcesConfig
 from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import Loaded, WaitForTexts
 from sparc_dist.pipeline.executor import executor, share
-from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.map_phase import Row, ShardSteps
 from sparc_dist.pipeline.on_ray import OnRay
 from sparc_dist.pipeline.score import ScoreShard
-from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs.shards import ERRORS

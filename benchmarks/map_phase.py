@@ -28,9 +28,8 @@ from sparc_dist.errors import UserError
 from sparc_dist.images.reading import decode_shard
 from sparc_dist.pipeline.embed import Loaded
 from sparc_dist.pipeline.executor import capacity, executor, get, share, submit
-from sparc_dist.pipeline.map_phase import MapPhase
-from sparc_dist.pipeline.todo import Todo
-from sparc_dist.pipeline.write import Target
+from sparc_dist.pipeline.map_phase import MapPhase, Todo
+from sparc_dist.pipeline.steps import Target
 from sparc_dist.planning import Scorers
 from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import RunLayout

@@ -29,8 +29,8 @@ from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.prompts import CompoundPrompt, PromptBank
 from sparc_dist.research.paper import reference_sparc
 from sparc_dist.runs import Provenance, RunLayout, UnitShards
-from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.runs.storing import matrix
 
 SHARD = 256
 WIDTH = 512  # of embeddings, as of a ViT-B/32

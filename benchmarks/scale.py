@@ -28,18 +28,15 @@ from made_up import write_config
 from measuring import option, options_of, report
 from sparc_dist.config import ResourcesConfig, load_config
 from sparc_dist.errors import UserError
-from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.embed import WaitForTexts
 from sparc_dist.pipeline.executor import executor, using
-from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.map_phase import Row, ShardSteps
 from sparc_dist.pipeline.on_ray import OnRay
 from sparc_dist.pipeline.score import RESULT
-from sparc_dist.pipeline.steps import errors_as_rows
-from sparc_dist.pipeline.todo import Row
+from sparc_dist.pipeline.steps import DecodeShard, errors_as_rows
 from sparc_dist.runner import run
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.image_list import read_images
-from sparc_dist.runs.shards import ERRORS
+from sparc_dist.runs.shards import ERRORS, read_images
 
 MILLION = 2**20
 ROW_GROUP = 2**16  # of the manifest

@@ -25,8 +25,7 @@ from sparc_dist.pipeline.executor import kept
 from sparc_dist.report import write_report
 from sparc_dist.report.labels import ImageLabels, image_labels, write_labels
 from sparc_dist.runs import Growing, Retry
-from sparc_dist.runs.finished_unit import open_unit
-from sparc_dist.runs.run import Run, open_run
+from sparc_dist.runs.run import Run, open_run, open_unit
 
 #: A file, a folder, a pattern or a URL.
 Place = str | os.PathLike[str]

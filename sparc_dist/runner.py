@@ -29,9 +29,14 @@ from sparc_dist.runs import (
     claim,
     lease,
 )
-from sparc_dist.runs.ensembles import any_due
-from sparc_dist.runs.outcome import FITTING, LABELLING, read_dataset_facts, reason_unfinished
 from sparc_dist.runs.record import finished_units, stored_record
+from sparc_dist.runs.results import (
+    FITTING,
+    LABELLING,
+    any_due,
+    read_dataset_facts,
+    reason_unfinished,
+)
 from sparc_dist.runs.verification import check_shards, check_unit, mark
 from sparc_dist.storage import without_secrets
 

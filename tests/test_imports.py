@@ -92,8 +92,7 @@ def test_importing_every_module_changes_nothing_in_the_process() -> None:
         ("sparc_dist.pipeline", "torch ray PIL"),
         # What a worker imports that prepares, decodes or writes, and what the driver does.
         ("sparc_dist.pipeline.prepare", "torch open_clip ray PIL matplotlib"),
-        ("sparc_dist.pipeline.decode", "torch open_clip ray matplotlib aiohttp"),
-        ("sparc_dist.pipeline.write", "torch open_clip ray PIL matplotlib"),
+        ("sparc_dist.pipeline.steps", "torch open_clip ray matplotlib aiohttp"),
         ("sparc_dist.pipeline.on_ray", "torch open_clip ray.data matplotlib"),
         ("sparc_dist.pipeline.scheduling", "torch open_clip ray matplotlib"),
         ("sparc_dist.serving", "torch ray PIL fastapi"),

@@ -98,7 +98,7 @@ def _labeler_url(options: Namespace) -> str:
     """Returns where the labeler file is."""
     if options.labeler.endswith(".safetensors"):
         return absolute_url("LABELER", options.labeler)
-    from sparc_dist.runs.finished_unit import open_unit
+    from sparc_dist.runs.run import open_unit
 
     root = run_root(options.labeler, "LABELER")
     unit = open_unit(root, options.dataset, options.backbone).unit

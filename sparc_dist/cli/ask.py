@@ -55,9 +55,8 @@ def add_parser(group: Any) -> None:
 
 def ask(options: Namespace) -> int:
     """Writes the questions about a unit."""
-    from sparc_dist.runs.answers_file import check_new, write_questions
-    from sparc_dist.runs.asking import questions
-    from sparc_dist.runs.finished_unit import open_unit
+    from sparc_dist.runs.answers import check_new, questions, write_questions
+    from sparc_dist.runs.run import open_unit
 
     check_no_key("--out", options.out)
     check_new(options.out)

@@ -69,9 +69,9 @@ def decide(options: Namespace) -> int:
     """Refits the decisions of a unit and prints them."""
     from sparc_dist.report.labels import update_labels
     from sparc_dist.runs import lease
-    from sparc_dist.runs.doubts import doubts_of, sentences
-    from sparc_dist.runs.finished_unit import open_unit
+    from sparc_dist.runs.decisions import doubts_of, sentences
     from sparc_dist.runs.refit import refit
+    from sparc_dist.runs.run import open_unit
 
     root = run_root(options.run)
     open_unit(root, options.dataset, options.backbone, deciding=True)  # or else nothing is written
@@ -98,7 +98,7 @@ def decide(options: Namespace) -> int:
 
 def _rule(options: Namespace, classes: Sequence[str]) -> Rule:
     from sparc_dist.core import Knowledge
-    from sparc_dist.runs.answers_file import read_answers
+    from sparc_dist.runs.answers import read_answers
     from sparc_dist.runs.refit import Rule
 
     if options.top is not None and options.top > len(classes):

@@ -49,7 +49,7 @@ def export(options: Namespace) -> int:
     """Writes the labels of a unit."""
     from sparc_dist import storage
     from sparc_dist.report.export import FORMATS as WRITERS
-    from sparc_dist.runs.finished_unit import open_unit
+    from sparc_dist.runs.run import open_unit
 
     out, is_csv = options.out, options.format.startswith("csv")
     if options.raw_csv and not is_csv:

@@ -47,7 +47,7 @@ def fuse(options: Namespace) -> int:
     from sparc_dist.config import DECIDES
     from sparc_dist.core import Method, methods_of
     from sparc_dist.external_scores import fuse, read_authors, read_npz
-    from sparc_dist.runs.doubts import sentences
+    from sparc_dist.runs.decisions import sentences
     from sparc_dist.runs.tables import shown
 
     _check_new(options.out, options.overwrite)

@@ -83,7 +83,7 @@ def _label(options: Namespace) -> int:
     # Only now: what is wrong with the options is said at once.
     from sparc_dist.report import read_results, write_report
     from sparc_dist.report.labels import image_labels, is_ours, labelled_images, write_labels
-    from sparc_dist.runs.finished_unit import open_unit
+    from sparc_dist.runs.run import open_unit
 
     growing: Growing = "refit" if options.refit else "label"
     retry = options.retry_errors

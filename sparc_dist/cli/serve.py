@@ -79,7 +79,7 @@ def _checked(options: argparse.Namespace) -> ServiceSettings:
     settings = ServiceSettings.from_environment(labeler=labeler, weights=options.weights, **named)
     from sparc_dist.backbones.check import check_model
     from sparc_dist.backbones.weights import check_checkpoint
-    from sparc_dist.runs.finished_unit import open_labeler
+    from sparc_dist.runs.run import open_labeler
     from sparc_dist.serving.labeler import image_models
 
     fitted = open_labeler(settings.labeler, settings.dataset, settings.backbone)

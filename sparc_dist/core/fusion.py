@@ -27,7 +27,8 @@ Totals = tuple[NDArray[np.floating], NDArray[np.floating]]
 #: The stage and the type of state of each pass.
 Passes = tuple[tuple[str, type[State]], ...]
 #: What a labeler stores of a fusion, by name.
-Arrays, Facts = dict[str, NDArray[Any]], dict[str, Any]
+Arrays = dict[str, NDArray[Any]]
+Facts = dict[str, Any]
 #: For a fusion whose final scores need those of no other.
 NO_BASE: Mapping[str, Totals] = MappingProxyType({})
 

@@ -11,7 +11,7 @@ from sparc_dist.datasets.sources import Labelled, class_names, open_source
 from sparc_dist.prompts import BankBuilder, Embed, PromptBank, background_names
 from sparc_dist.prompts.llm import Replies
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.results import read_dataset_facts
 
 BANK_FACTS = ("background", "texts", "rank_numbers")
 

@@ -13,7 +13,7 @@ from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.images import check_unique, stored_shards
 from sparc_dist.datasets.sources import open_source
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.results import read_dataset_facts
 
 #: More images are not compared before a run starts, because that takes longer than a moment.
 COMPARED = 200_000

@@ -13,9 +13,9 @@ from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets.changes import Comparison, ImageChanges
 from sparc_dist.datasets.images import in_shards, stored_shards, write_parts
 from sparc_dist.runs import DatasetLayout, UnitLayout
-from sparc_dist.runs.image_list import images_sha256, shard_sizes
-from sparc_dist.runs.outcome import FITTING, LABELLING, read_dataset_facts, reopen
 from sparc_dist.runs.removal import drop_images
+from sparc_dist.runs.results import FITTING, LABELLING, read_dataset_facts, reopen
+from sparc_dist.runs.shards import images_sha256, shard_sizes
 
 
 @dataclass(frozen=True)

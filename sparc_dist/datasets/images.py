@@ -22,8 +22,8 @@ from sparc_dist import storage
 from sparc_dist.datasets.sources import Resumable, Source
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.image_list import image_shards
 from sparc_dist.runs.layout import SEGMENT
+from sparc_dist.runs.shards import image_shards
 
 SCHEMA = pa.schema(
     [

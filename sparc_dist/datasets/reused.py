@@ -14,7 +14,7 @@ from sparc_dist.datasets.sources import class_names, open_source
 from sparc_dist.errors import UserError
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import EmbeddedDataset
-from sparc_dist.runs.image_list import images_sha256, shard_sizes
+from sparc_dist.runs.shards import images_sha256, shard_sizes
 from sparc_dist.storage import without_secrets
 
 

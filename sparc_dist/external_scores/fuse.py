@@ -24,8 +24,7 @@ from sparc_dist.core import (
     slices,
 )
 from sparc_dist.external_scores.matrices import Matrices
-from sparc_dist.runs.decisions_file import write_decisions
-from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.decisions import doubts_of, write_decisions
 from sparc_dist.runs.labeler_file import FittedLabeler, write_labeler
 from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.shards import final_table

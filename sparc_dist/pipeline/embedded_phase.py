@@ -13,14 +13,12 @@ from typing import Any
 from sparc_dist.errors import OVERWRITE, UserError
 from sparc_dist.pipeline.embed import Embedded, Texts
 from sparc_dist.pipeline.executor import current, get, submit
-from sparc_dist.pipeline.map_phase import ShardOutcome
-from sparc_dist.pipeline.todo import Row, Todo
-from sparc_dist.pipeline.write import Target
+from sparc_dist.pipeline.map_phase import Row, ShardOutcome, Todo
+from sparc_dist.pipeline.steps import Target
 from sparc_dist.runs import DatasetLayout, UnitLayout, shard_groups
 from sparc_dist.runs.embedded_run import EmbeddedShard
-from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.layout import SEGMENT
-from sparc_dist.runs.shards import scores_table, write_shard
+from sparc_dist.runs.shards import read_images, scores_table, write_shard
 from sparc_dist.runs.storing import ALL, similarities
 from sparc_dist.storage import retries
 

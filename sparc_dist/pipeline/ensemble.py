@@ -36,13 +36,11 @@ from sparc_dist.pipeline.stages import Stages
 from sparc_dist.pipeline.unit import decided_facts, error_facts, method_of, primary_of, told_again
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints, shard_groups
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, write_any_labeler
-from sparc_dist.runs.ensembles import members_key
-from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.markers import READERS
-from sparc_dist.runs.outcome import reopen
 from sparc_dist.runs.reduce_checkpoints import group_key
-from sparc_dist.runs.shards import ERRORS, ClassNames, error_kind, final_table
+from sparc_dist.runs.results import members_key, reopen
+from sparc_dist.runs.shards import ERRORS, ClassNames, error_kind, final_table, read_images
 
 
 @dataclass(frozen=True)

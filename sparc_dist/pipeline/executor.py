@@ -20,8 +20,7 @@ from sparc_dist.planning import Capacity
 from sparc_dist.runs import lease
 
 if TYPE_CHECKING:
-    from sparc_dist.pipeline.map_phase import ShardSteps
-    from sparc_dist.pipeline.todo import Row
+    from sparc_dist.pipeline.map_phase import Row, ShardSteps
 
 #: A scorer manages its own threads. If whole CPUs were reserved for it, none would be left for
 #: decoding on small machines; without any, it could start on a head that declares none because it

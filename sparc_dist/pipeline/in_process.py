@@ -15,9 +15,8 @@ import pyarrow as pa
 from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.embed import fetch_texts
 from sparc_dist.pipeline.executor import NOTHING_SEEN, Needs, Progress, Tags
-from sparc_dist.pipeline.map_phase import ShardSteps
+from sparc_dist.pipeline.map_phase import Row, ShardSteps
 from sparc_dist.pipeline.progress import heartbeat
-from sparc_dist.pipeline.todo import Row
 from sparc_dist.planning import Capacity, this_machine
 
 

@@ -1,4 +1,4 @@
-"""The map phase: images in, scores in storage: decode, then encode and score, then write."""
+"""The map phase: which shards are to be scored, and the steps that they go through."""
 
 from __future__ import annotations
 
@@ -7,18 +7,53 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sparc_dist.config import BackboneConfig
-from sparc_dist.pipeline.decode import DecodeShard
 from sparc_dist.pipeline.embed import WaitForTexts
-from sparc_dist.pipeline.executor import current
+from sparc_dist.pipeline.executor import current, get, submit
 from sparc_dist.pipeline.score import ScoreShard
-from sparc_dist.pipeline.todo import Todo
-from sparc_dist.pipeline.write import Target, WriteShard
+from sparc_dist.pipeline.steps import DecodeShard, Target, WriteShard
 from sparc_dist.planning import Scorers
-from sparc_dist.runs import DatasetLayout
+from sparc_dist.runs import DatasetLayout, MarkerSummary, UnitLayout
 from sparc_dist.runs.layout import SEGMENT
+from sparc_dist.runs.markers import LEAST, begin, compact, segment_of
+
+#: A shard and the backbones to score it with: {shard, backbones}.
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Todo:
+    """The shards to score: for each backbone the sorted numbers of its shards (n,).
+
+    Arrays, because a run may have millions of shards; rows are made for one segment at a time.
+    begin: told before each segment which shard follows its last one.
+    """
+
+    shards: Mapping[str, NDArray[np.int64]]
+    begin: Callable[[int], None] = lambda shards: None
+
+    def segments(self, size: int) -> Iterator[list[Row]]:
+        """Yields the rows in the order of shards, ``size`` of them at a time."""
+        union = np.unique(np.concatenate([*self.shards.values()]))
+        for start in range(0, len(union), size):
+            part = union[start : start + size]
+            wanted = {name: _between(own, part) for name, own in self.shards.items()}
+            self.begin(int(part[-1]) + 1)
+            yield [
+                {"shard": shard, "backbones": [name for name in wanted if shard in wanted[name]]}
+                for shard in part.tolist()
+            ]
+
+
+def _between(shards: NDArray[np.int64], part: NDArray[np.int64]) -> set[int]:
+    """Returns the shards from the first to the last of a part."""
+    first, end = np.searchsorted(shards, [part[0], part[-1] + 1])
+    return set(shards[first:end].tolist())
+
 
 #: A segment has at least so many shards for each scorer, because each starts its scorers again.
 SHARDS_PER_SCORER = 512
@@ -102,3 +137,47 @@ class MapPhase:
             scorers,
             decoders,
         )
+
+
+class Compaction:
+    """Follows the scoring of a unit: its markers so far, and the shards that are left."""
+
+    def __init__(self, unit: UnitLayout, markers: MarkerSummary, todo: NDArray[np.int64]) -> None:
+        self._unit = unit
+        self._shards = len(markers.images)
+        self._begun = _begun(self._shards, np.asarray(markers.missing))
+        self._left = np.bincount(todo // SEGMENT)
+        self._jobs: list[Any] = []
+        touched = {*(todo // SEGMENT).tolist()}  # damaged shards, whose markers will change
+        for shard in markers.loose:
+            if shard // SEGMENT not in touched:
+                self._start(shard)
+
+    def begin(self, shards: int) -> None:
+        """Notes that the first ``shards`` shards are about to be scored."""
+        if shards > self._begun:
+            begin(self._unit, shards, self._shards)
+            self._begun = shards
+
+    def done(self, shard: int) -> None:
+        """Takes note of a shard that is scored; compacts its segment if it is the last one."""
+        self._left[shard // SEGMENT] -= 1
+        if not self._left[shard // SEGMENT]:
+            self._start(shard)
+
+    def _start(self, shard: int) -> None:
+        segment = segment_of(shard, self._shards)
+        if len(segment) >= LEAST:
+            self._jobs.append(submit(compact, self._unit, segment))
+
+    def finish(self, limit: float) -> None:
+        """Waits until all tables are written."""
+        for job in self._jobs:
+            get(job, limit, "Compacting the markers")
+
+
+def _begun(shards: int, missing: NDArray[np.int64]) -> int:
+    """Returns the first shard after all that have a marker. missing: sorted numbers (n,)."""
+    gaps = missing != np.arange(shards - len(missing), shards)
+    last = np.flatnonzero(gaps)
+    return shards - len(missing) + (int(last[-1]) + 1 if len(last) else 0)

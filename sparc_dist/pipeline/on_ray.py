@@ -31,8 +31,7 @@ from sparc_dist.pipeline.executor import (
     Progress,
     Tags,
 )
-from sparc_dist.pipeline.map_phase import ShardSteps
-from sparc_dist.pipeline.todo import Row
+from sparc_dist.pipeline.map_phase import Row, ShardSteps
 from sparc_dist.planning import Capacity
 
 if TYPE_CHECKING:

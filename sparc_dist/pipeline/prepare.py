@@ -27,10 +27,10 @@ from sparc_dist.pipeline.executor import get, submit
 from sparc_dist.pipeline.progress import repeated
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import DatasetLayout, EmbeddedDataset
-from sparc_dist.runs.image_list import images_sha256, shard_sizes
 from sparc_dist.runs.labeler_file import read_labeler
-from sparc_dist.runs.marker_tables import begin_new
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.markers import begin_new
+from sparc_dist.runs.results import read_dataset_facts
+from sparc_dist.runs.shards import images_sha256, shard_sizes
 
 
 @dataclass(frozen=True)

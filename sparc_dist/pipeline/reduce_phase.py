@@ -39,7 +39,7 @@ from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.pipeline.passes import Passes, ShardGroup, Watch, total
 from sparc_dist.prompts import PromptBank
 from sparc_dist.runs import UnitLayout, UnitShards, reduce_checkpoints
-from sparc_dist.runs.decisions_file import write_decisions
+from sparc_dist.runs.decisions import write_decisions
 from sparc_dist.runs.gallery_file import write_gallery
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, write_labeler
 from sparc_dist.runs.labels import write_labels

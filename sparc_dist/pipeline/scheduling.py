@@ -15,9 +15,8 @@ from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.errors import UserError, chain_of_causes, explain
 from sparc_dist.pipeline.ensemble import EnsembleUnit
 from sparc_dist.pipeline.executor import Executor, Needs, current, executor, get
-from sparc_dist.pipeline.growth import follow
+from sparc_dist.pipeline.growth import follow, retried
 from sparc_dist.pipeline.prepare import prepare
-from sparc_dist.pipeline.retrying import retried
 from sparc_dist.pipeline.scoring import score_group
 from sparc_dist.pipeline.small import ensemble_sizes, is_small, unit_sizes
 from sparc_dist.pipeline.unit import Unit
@@ -34,8 +33,7 @@ from sparc_dist.runs import (
     UnitKey,
     lease,
 )
-from sparc_dist.runs.ensembles import any_due, is_due, members_of
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.results import any_due, is_due, members_of, read_dataset_facts
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Scoring a group: units that go through a data set's images together."""
+"""Scoring a group: units that go through the images of a data set together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.embed import start_texts
 from sparc_dist.pipeline.embedded_phase import EmbeddedPhase
 from sparc_dist.pipeline.executor import capacity, current
-from sparc_dist.pipeline.map_phase import MapPhase, ShardOutcome
+from sparc_dist.pipeline.map_phase import MapPhase, ShardOutcome, Todo
 from sparc_dist.pipeline.progress import repeated
-from sparc_dist.pipeline.todo import Todo
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.planning import BackboneGroup
 

@@ -10,8 +10,7 @@ from sparc_dist.config import Config, DatasetConfig, ResourcesConfig
 from sparc_dist.datasets import open_source
 from sparc_dist.pipeline.executor import joins_ray
 from sparc_dist.runs import EmbeddedRun, Pending, Results, RunLayout
-from sparc_dist.runs.ensembles import is_due
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.results import is_due, read_dataset_facts
 
 #: One unit of at most so many images is small …
 SMALL = 2000

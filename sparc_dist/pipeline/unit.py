@@ -22,21 +22,20 @@ from sparc_dist.config import (
 from sparc_dist.core import FUSIONS, Method, methods_of
 from sparc_dist.errors import NEW_OUTPUT, OVERWRITE, UserError
 from sparc_dist.pipeline.apply import applied_facts, make_gallery
-from sparc_dist.pipeline.compaction import Compaction
 from sparc_dist.pipeline.embed import Loaded, TextTower
+from sparc_dist.pipeline.map_phase import Compaction
 from sparc_dist.pipeline.passes import Passes
 from sparc_dist.pipeline.prepare import Prepared
 from sparc_dist.pipeline.reduce_phase import ReducePhase
 from sparc_dist.pipeline.stages import Stages
-from sparc_dist.pipeline.write import Target
+from sparc_dist.pipeline.steps import Target
 from sparc_dist.prompts import TextEmbeddings
 from sparc_dist.runs import MarkerSummary, Provenance, Storing, UnitLayout, UnitShards
-from sparc_dist.runs.decisions_file import read_decisions, write_decisions
-from sparc_dist.runs.doubts import doubts_of
-from sparc_dist.runs.finished_unit import FinishedUnit
+from sparc_dist.runs.decisions import doubts_of, read_decisions, write_decisions
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
-from sparc_dist.runs.marker_tables import forget
+from sparc_dist.runs.markers import forget
 from sparc_dist.runs.refit import apply_again
+from sparc_dist.runs.run import FinishedUnit
 
 MOST_REASONS = 20  # kinds of errors that the report lists
 

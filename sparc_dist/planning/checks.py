@@ -24,7 +24,7 @@ from sparc_dist.runs import (
     UnitLayout,
 )
 from sparc_dist.runs.labeler_file import check_single, read_facts
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.results import read_dataset_facts
 from sparc_dist.storage import is_web, without_secrets
 
 LOOKED_AT = 20_000  # rows of a manifest whose ids are compared

@@ -12,7 +12,7 @@ from sparc_dist.config import MAX_IMAGE_BYTES
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import BadImage, decode
 from sparc_dist.runs import DatasetLayout, UnitLayout
-from sparc_dist.runs.image_list import read_images
+from sparc_dist.runs.shards import read_images
 
 COLUMNS, ROWS, SIDE, LINE, TOP = 6, 2, 150, 17, 3
 PRESENT, ABSENT, UNKNOWN = "#1a7f37", "#b35900", "#222222"

@@ -16,9 +16,9 @@ from sparc_dist.report.shown_images import FoundImage, Source, find_images
 from sparc_dist.report.thumbnails import Errors, Thumbnails
 from sparc_dist.runs import Results, UnitKey
 from sparc_dist.runs.ensemble_file import AnyLabeler
-from sparc_dist.runs.finished_unit import FinishedUnit, open_unit
 from sparc_dist.runs.gallery_file import read_gallery
 from sparc_dist.runs.markers import READERS
+from sparc_dist.runs.run import FinishedUnit, open_unit
 from sparc_dist.runs.slugs import unit_slugs
 
 #: The most errors of a unit that are shown, and how many tables of errors are read at once.

@@ -14,7 +14,7 @@ from sparc_dist.config import LABEL_UNIT
 from sparc_dist.errors import printable
 from sparc_dist.report.cells import cell
 from sparc_dist.runs import RunLayout
-from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
+from sparc_dist.runs.run import FinishedUnit, ShardLabels
 
 #: The value of ``present`` in the only row of an image that could not be read.
 UNREADABLE = "unreadable"

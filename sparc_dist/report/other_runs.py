@@ -19,9 +19,9 @@ from sparc_dist.pipeline.executor import get, share, submit
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.verdicts import Verdicts, verdicts
 from sparc_dist.runs import DatasetLayout, Results, UnitKey, shard_groups
-from sparc_dist.runs.finished_unit import FinishedUnit, open_unit
-from sparc_dist.runs.image_list import image_shards
 from sparc_dist.runs.labeler_file import FittedLabeler
+from sparc_dist.runs.run import FinishedUnit, open_unit
+from sparc_dist.runs.shards import image_shards
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from sparc_dist.report.shown_classes import compound_texts
 from sparc_dist.report.verdicts import verdicts
 from sparc_dist.runs import DamagedScores, UnitShards, shard_groups
 from sparc_dist.runs.ensemble_file import AnyLabeler
-from sparc_dist.runs.finished_unit import FinishedUnit
-from sparc_dist.runs.image_list import read_images
+from sparc_dist.runs.run import FinishedUnit
+from sparc_dist.runs.shards import read_images
 from sparc_dist.runs.slugs import image_key
 
 #: The classes of an image with the highest scores are explained, by so many prompts each.

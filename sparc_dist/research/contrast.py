@@ -22,8 +22,8 @@ from sparc_dist.pipeline.unit import Unit
 from sparc_dist.research.result import SHADES, Result, new_figure
 from sparc_dist.research.session import ExperimentSession
 from sparc_dist.runs import DatasetLayout, UnitLayout, UnitShards
-from sparc_dist.runs.image_list import read_images
 from sparc_dist.runs.labeler_file import read_labeler
+from sparc_dist.runs.shards import read_images
 from sparc_dist.runs.tables import Cell, Table
 
 #: The paper's class; without it, the class that gains most is shown.

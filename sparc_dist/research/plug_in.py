@@ -24,7 +24,7 @@ from sparc_dist.research.score_view import STORED, ScoreView
 from sparc_dist.research.session import ExperimentSession, FinishedRun, Options
 from sparc_dist.research.variants import ZSCLIP, Variant, Variants, evaluate_variants
 from sparc_dist.runs import UnitShards
-from sparc_dist.runs.image_list import image_shards
+from sparc_dist.runs.shards import image_shards
 from sparc_dist.runs.tables import Cell, Table
 
 #: The paper's names of the methods.

@@ -30,8 +30,8 @@ from sparc_dist.core.bootstrap import (
 from sparc_dist.pipeline.executor import current, get, share, submit
 from sparc_dist.pipeline.unit import Unit
 from sparc_dist.runs import UnitShards
-from sparc_dist.runs.columns import matrix
-from sparc_dist.runs.image_list import read_images, shard_sizes
+from sparc_dist.runs.shards import read_images, shard_sizes
+from sparc_dist.runs.storing import matrix
 
 #: Classes are divided among so many tasks, and into more where memory demands it. Each task reads
 #: all images, and may compute their scores, so there are few.

@@ -33,7 +33,7 @@ from sparc_dist.research.plug_in_scores import PlugIn
 from sparc_dist.research.simulation import score_model
 from sparc_dist.research.simulation_model import ScoreModel
 from sparc_dist.runs import UnitShards
-from sparc_dist.runs.image_list import read_images
+from sparc_dist.runs.shards import read_images
 
 #: The sets of compound prompts that ablations compare; the first are those of the run.
 STORED = "stored"

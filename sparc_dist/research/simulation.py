@@ -44,10 +44,9 @@ from sparc_dist.research.simulation_model import (
 )
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Provenance, Results, RunLayout, UnitShards, claim
-from sparc_dist.runs.image_list import read_images
-from sparc_dist.runs.marker_tables import begin
-from sparc_dist.runs.outcome import read_metrics
-from sparc_dist.runs.shards import ClassNames, scores_table, write_shard
+from sparc_dist.runs.markers import begin
+from sparc_dist.runs.results import read_metrics
+from sparc_dist.runs.shards import ClassNames, read_images, scores_table, write_shard
 from sparc_dist.storage import is_remote, retries
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,7 @@ any of it (``pipeline``). Uses: ``config``, ``storage``, ``core``, ``errors``.
 
 from sparc_dist.runs.embedded_run import EmbeddedDataset, EmbeddedRun
 from sparc_dist.runs.layout import STAGES, DatasetLayout, RunLayout, UnitLayout, shard_groups
-from sparc_dist.runs.marker_summary import MarkerSummary
-from sparc_dist.runs.markers import Marker, Provenance
+from sparc_dist.runs.markers import Marker, MarkerSummary, Provenance
 from sparc_dist.runs.record import claim, names_of_run, read_record, report_files
 from sparc_dist.runs.results import (
     NO_LABELS,

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
-from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
-from sparc_dist.runs.marker_summary import MarkerSummary
-from sparc_dist.runs.markers import Marker
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.markers import Marker, MarkerSummary
 from sparc_dist.runs.record import read_record
+from sparc_dist.runs.results import read_dataset_facts
 from sparc_dist.runs.shards import has_hash
+from sparc_dist.runs.storing import matrix
 
 #: What decides an embedding besides the weights.
 DECISIVE = ("model", "precision", "image_size")

@@ -17,11 +17,10 @@ from sparc_dist import __version__, storage
 from sparc_dist.config import DATASET_KINDS, Config, DatasetConfig
 from sparc_dist.errors import NEW_OUTPUT, OVERWRITE, UserError
 from sparc_dist.runs.changes import config_changes, input_changes
-from sparc_dist.runs.image_list import shard_sizes
 from sparc_dist.runs.layout import DatasetLayout, RunLayout
-from sparc_dist.runs.marker_summary import MarkerSummary
-from sparc_dist.runs.outcome import read_dataset_facts
-from sparc_dist.runs.results import UnitKey, possible_units
+from sparc_dist.runs.markers import MarkerSummary
+from sparc_dist.runs.results import UnitKey, possible_units, read_dataset_facts
+from sparc_dist.runs.shards import shard_sizes
 from sparc_dist.storage import join, without_secrets
 
 log = logging.getLogger(__name__)

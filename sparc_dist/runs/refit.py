@@ -29,14 +29,13 @@ from sparc_dist.core import (
 )
 from sparc_dist.core.answers import UNKNOWN
 from sparc_dist.errors import UserError
-from sparc_dist.runs.decisions_file import write_decisions
-from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.decisions import doubts_of, write_decisions
 from sparc_dist.runs.ensemble_file import write_any_labeler
-from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.gallery_file import write_gallery
 from sparc_dist.runs.labels import write_labels
 from sparc_dist.runs.layout import UnitLayout
-from sparc_dist.runs.outcome import DECIDING, reopen
+from sparc_dist.runs.results import DECIDING, reopen
+from sparc_dist.runs.run import FinishedUnit
 
 #: Yes or no by the id of an image and the index of a class.
 GivenAnswers = Mapping[str, Mapping[int, bool]]

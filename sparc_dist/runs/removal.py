@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from sparc_dist import storage
 from sparc_dist.runs.layout import SEGMENT, UnitLayout
-from sparc_dist.runs.marker_tables import forget
-from sparc_dist.runs.markers import Marker
-from sparc_dist.runs.outcome import reopen
+from sparc_dist.runs.markers import Marker, forget
+from sparc_dist.runs.results import reopen
 from sparc_dist.runs.shards import error_kind
 
 

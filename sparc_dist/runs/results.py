@@ -1,19 +1,72 @@
-"""Results: the outcome of each unit of a run, in memory or read from storage."""
+"""Results: how far each data set and unit of a run has come, and with what outcome.
+
+dataset.json and metrics.json say it in storage. An ensemble, the mean over the finished backbones
+of a data set, is due when these change.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
-from sparc_dist.config import ENSEMBLE, BackboneConfig
+from sparc_dist import storage
+from sparc_dist.config import ENSEMBLE, BackboneConfig, Config
 from sparc_dist.core import FUSIONS, PLAIN
-from sparc_dist.runs.doubts import sentences
-from sparc_dist.runs.layout import RunLayout
-from sparc_dist.runs.outcome import read_dataset_facts, read_metrics
+from sparc_dist.errors import OVERWRITE, UserError
+from sparc_dist.runs.decisions import sentences
+from sparc_dist.runs.layout import DatasetLayout, RunLayout, UnitLayout
+
+#: The key of metrics.json that says why a unit that was finished is not so any more.
+UNFINISHED = "unfinished"
+#: The reason while decisions are fitted again: everything else of the unit is as it should be.
+DECIDING = "deciding"
+#: The reasons while images change: new ones are labelled, or all are fitted again.
+LABELLING = "its labeler labels new images"
+FITTING = "its images change"
+
+
+def read_dataset_facts(data: DatasetLayout) -> dict[str, Any] | None:
+    """Returns dataset.json; None if there is none. Raises UserError if it is damaged.
+
+    A data set without it is listed again, and other images would be found.
+    """
+    found = storage.read_json_if_exists(data.marker)
+    if found is None and not storage.is_missing(data.marker):
+        raise UserError(
+            f"{storage.without_secrets(data.marker)} is damaged; restore it from a backup, or "
+            f"start over with {OVERWRITE}."
+        )
+    return found
+
+
+def read_metrics(unit: UnitLayout, deciding: bool = False) -> dict[str, Any] | None:
+    """Returns the metrics of a finished unit; None for any other.
+
+    deciding: also those of a unit whose decisions were being fitted again
+    """
+    found = storage.read_json_if_exists(unit.metrics)
+    reason = found.pop(UNFINISHED, None) if found else None
+    return found if reason is None or (deciding and reason == DECIDING) else None
+
+
+def reason_unfinished(unit: UnitLayout) -> str | None:
+    """Returns why a unit that was finished is not so any more; None if it was not, or still is."""
+    return (storage.read_json_if_exists(unit.metrics) or {}).get(UNFINISHED)
+
+
+def reopen(unit: UnitLayout, why: str) -> None:
+    """Marks a unit as unfinished before its files change: the next start does what is missing.
+
+    Nothing is deleted: a run needs no right to do so.
+    """
+    found = storage.read_json_if_exists(unit.metrics)
+    if found is not None:
+        storage.write_json(unit.metrics, {**found, UNFINISHED: why})
+
 
 #: The names of a data set and a backbone.
 UnitKey = tuple[str, str]
@@ -180,3 +233,40 @@ class Results:
             yield from (f"{unit}: {doubt}" for doubt in sentences(metrics["doubts"]))
         for (dataset, backbone), reason in self.failures.items():
             yield f"{dataset} × {backbone} failed: {reason}"
+
+
+#: The fewest backbones that are averaged.
+FEWEST = 2
+
+Metrics = Mapping[UnitKey, Mapping[str, Any]]
+
+
+def members_of(config: Config, dataset: str, metrics: Metrics) -> dict[str, str]:
+    """Returns the backbones to average, each with the key of its final scores; none if too few.
+
+    metrics: of the finished units. Those that a labeler labelled have no key: what an ensemble
+    needs was not gathered there.
+    """
+    if not config.average_backbones:
+        return {}
+    finished = ((b.name, metrics.get((dataset, b.name), {})) for b in config.backbones)
+    found = {name: own["final_key"] for name, own in finished if "final_key" in own}
+    return found if len(found) >= FEWEST else {}
+
+
+def members_key(members: Mapping[str, str]) -> str | None:
+    """Returns a hash of all that decides an ensemble's final scores; None for no ensemble."""
+    if not members:
+        return None
+    return hashlib.sha256(json.dumps([*members.items()]).encode()).hexdigest()
+
+
+def is_due(config: Config, dataset: str, metrics: Metrics) -> bool:
+    """Whether the ensemble of a data set is to be made, made again or deleted."""
+    stored = metrics.get((dataset, ENSEMBLE), {}).get("final_key")
+    return stored != members_key(members_of(config, dataset, metrics))
+
+
+def any_due(config: Config, metrics: Metrics) -> bool:
+    """Whether an ensemble of any data set is to be made, made again or deleted."""
+    return any(is_due(config, dataset.name, metrics) for dataset in config.datasets)

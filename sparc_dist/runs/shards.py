@@ -1,15 +1,14 @@
-"""The tables of a shard, which the map phase writes and the reduce phase reads.
-
-Content that is read is compared with the hash that was taken when it was written.
-"""
+"""Shards in storage: the list of images, and the tables of scores, errors and final scores."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,7 @@ from numpy.typing import NDArray
 from sparc_dist import storage
 from sparc_dist.core import FinalScores, Scores, width_of
 from sparc_dist.errors import UserError
-from sparc_dist.runs.columns import list_column, matrix
-from sparc_dist.runs.image_list import read_images
-from sparc_dist.runs.layout import DatasetLayout, UnitLayout
+from sparc_dist.runs.layout import SEGMENT, DatasetLayout, UnitLayout
 from sparc_dist.runs.markers import Marker, Provenance
 from sparc_dist.runs.storing import (
     ALL,
@@ -30,9 +27,54 @@ from sparc_dist.runs.storing import (
     PROMPTS,
     DamagedScores,
     Storing,
+    list_column,
+    matrix,
     read_prompts,
     similarities,
 )
+
+
+def read_images(layout: DatasetLayout, shard: int, columns: Sequence[str]) -> pa.Table:
+    """Returns the images of a shard without reading others."""
+    part, index = divmod(shard, SEGMENT)
+    return storage.read_row_group(layout.images_part(part), index, columns)
+
+
+def image_shards(layout: DatasetLayout, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields the images of each shard; holds one at a time."""
+    for url, _ in _parts(layout):
+        yield from storage.row_groups(url, columns)
+
+
+def shard_sizes(layout: DatasetLayout) -> list[int]:
+    """Returns the number of images of each shard."""
+    return [size for _, sizes in _parts(layout) for size in sizes]
+
+
+def images_sha256(layout: DatasetLayout, shards: int) -> str | None:
+    """Returns the hash of the list: of its only part, or of the hashes of all; None without any."""
+    hashes: list[str] = []
+    for part in range(-(-shards // SEGMENT)):
+        found = storage.sha256(layout.images_part(part))
+        if found is None:
+            break
+        hashes.append(found)
+    if len(hashes) > 1:
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+    return hashes[0] if hashes else None
+
+
+def _parts(layout: DatasetLayout) -> Iterator[tuple[str, list[int]]]:
+    """Yields the URL of each part and the sizes of its shards."""
+    for part in count():
+        url = layout.images_part(part)
+        if part and storage.is_missing(url):
+            return
+        sizes = storage.row_group_sizes(url)
+        yield url, sizes
+        if len(sizes) < SEGMENT:  # the last one
+            return
+
 
 #: passing: whether the image may be readable later.
 ERRORS = pa.schema(

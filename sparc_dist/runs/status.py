@@ -15,11 +15,9 @@ from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
 from sparc_dist.core import FUSIONS, PLAIN, deciding, stages_of
 from sparc_dist.runs.layout import AFTER_FIT, DatasetLayout, RunLayout, UnitLayout, shard_groups
-from sparc_dist.runs.marker_summary import MarkerSummary
-from sparc_dist.runs.markers import READERS
-from sparc_dist.runs.outcome import read_dataset_facts
+from sparc_dist.runs.markers import READERS, MarkerSummary
 from sparc_dist.runs.record import read_record
-from sparc_dist.runs.results import Results, possible_units
+from sparc_dist.runs.results import Results, possible_units, read_dataset_facts
 from sparc_dist.runs.tables import aligned, shown
 
 HEADER = ("data set", "backbone", "scored", "images", "errors", "shards", "stage")

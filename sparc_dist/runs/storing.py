@@ -1,8 +1,4 @@
-"""What a unit keeps of each image beside its final scores: similarities, embedding, or both.
-
-Similarities that are not kept are computed again when they are read: the product of an image's
-embedding with those of the unit's prompts, which are kept once for all shards.
-"""
+"""What a run keeps of scores and embeddings, and how columns of a table hold matrices."""
 
 from __future__ import annotations
 
@@ -20,8 +16,21 @@ from sparc_dist import storage
 from sparc_dist.config import Store, StoredPrecision
 from sparc_dist.core import Scores
 from sparc_dist.errors import UserError
-from sparc_dist.runs.columns import list_column, matrix
 from sparc_dist.runs.layout import UnitLayout
+
+
+def list_column(rows: NDArray[np.floating], dtype: type[np.floating] = np.float32) -> pa.ListArray:
+    """Returns a matrix (n, d) as a column of n lists of d numbers."""
+    count, width = rows.shape
+    values = pa.array(np.ascontiguousarray(rows, dtype=dtype).reshape(-1))
+    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), values)
+
+
+def matrix(column: pa.ChunkedArray, width: int) -> NDArray[np.float32]:
+    """Returns a column made by ``list_column`` as a matrix (n, width)."""
+    values = np.asarray(column.combine_chunks().flatten(), dtype=np.float32)
+    return values.reshape(len(column), width)
+
 
 Float32 = NDArray[np.float32]
 

@@ -14,12 +14,12 @@ from typing import Literal
 from sparc_dist import storage
 from sparc_dist.config import ENSEMBLE
 from sparc_dist.core import Method, deciding, stages_of
-from sparc_dist.runs.image_list import image_shards, images_sha256
 from sparc_dist.runs.layout import AFTER_FIT, DatasetLayout, RunLayout, UnitLayout
 from sparc_dist.runs.markers import Marker
-from sparc_dist.runs.outcome import read_metrics
 from sparc_dist.runs.record import report_files
 from sparc_dist.runs.removal import drop_shards
+from sparc_dist.runs.results import read_metrics
+from sparc_dist.runs.shards import image_shards, images_sha256
 
 #: What a file comes from: from outside, from images, from scores, or from results.
 Origin = Literal["given", "images", "scores", "results"]

@@ -22,8 +22,8 @@ from sparc_dist.images.decoding import MAX_PIXELS, BadImage, square_of, squares
 from sparc_dist.images.reading import read_image
 from sparc_dist.prompts import PromptBank, TextEmbeddings
 from sparc_dist.runs.ensemble_file import AnyLabeler, EnsembleLabeler
-from sparc_dist.runs.finished_unit import open_labeler
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel
+from sparc_dist.runs.run import open_labeler
 
 if TYPE_CHECKING:
     from sparc_dist.backbones.models import Backbone

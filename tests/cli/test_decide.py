@@ -13,7 +13,7 @@ from sparc_dist.cli.decide import _prevalences
 from sparc_dist.core import Agreement, Answers, decide
 from sparc_dist.errors import UserError
 from sparc_dist.runs import UnitLayout
-from sparc_dist.runs.answers_file import read_answers
+from sparc_dist.runs.answers import read_answers
 from tests.support.cases import golden, golden_answer
 from tests.support.final_scores import scored, states
 from tests.support.golden_unit import CLASSES, IDS, write_unit

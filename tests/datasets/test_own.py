@@ -13,7 +13,7 @@ from sparc_dist.config import DatasetConfig
 from sparc_dist.datasets import class_names, images_table, open_source, write_images
 from sparc_dist.errors import UserError
 from sparc_dist.runs import DatasetLayout
-from sparc_dist.runs.image_list import read_images, shard_sizes
+from sparc_dist.runs.shards import read_images, shard_sizes
 
 CLASSES = ("cat", "dog", "sofa")
 

@@ -22,8 +22,8 @@ from sparc_dist.datasets.folder import Folder
 from sparc_dist.datasets.growth import Growth, grow
 from sparc_dist.datasets.images import SeenIds, stored_shards
 from sparc_dist.errors import UserError
-from sparc_dist.runs import DatasetLayout, image_list, layout
-from sparc_dist.runs.image_list import images_sha256, read_images, shard_sizes
+from sparc_dist.runs import DatasetLayout, layout, shards
+from sparc_dist.runs.shards import images_sha256, read_images, shard_sizes
 from tests.support.limits import largest_file
 
 IDS = [f"{number:02d}.jpg" for number in range(23)]
@@ -32,7 +32,7 @@ IDS = [f"{number:02d}.jpg" for number in range(23)]
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
     """Parts of three shards."""
-    for module in (image_list, images, layout):
+    for module in (shards, images, layout):
         monkeypatch.setattr(module, "SEGMENT", 3)
     return DatasetLayout(str(tmp_path))
 

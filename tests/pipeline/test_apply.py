@@ -14,8 +14,8 @@ import pytest
 from sparc_dist.cli import main
 from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.runs import Results, RunLayout, read_record
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labeler_file import read_facts, read_labeler, write_labeler
+from sparc_dist.runs.run import open_unit
 from tests.support.command import sparc_dist
 
 UNIT = Path("run", "scenes", "tiny")

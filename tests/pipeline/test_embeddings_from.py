@@ -19,8 +19,8 @@ from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.pipeline.small import EMBEDDED, unit_sizes
 from sparc_dist.runs import EmbeddedRun, RunLayout
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.run import open_unit
 from tests.support.command import contents, sparc_dist
 from tests.support.photo_runs import IMAGES, SHARD, draw_photos, failure, go, table, write
 from tests.support.sealed import edit_json, write_list

@@ -26,10 +26,9 @@ from sparc_dist.report.view.site import Site
 from sparc_dist.research.simulation import Settings, simulate
 from sparc_dist.runner import run
 from sparc_dist.runs import Marker, Results, RunLayout, UnitLayout, claim
-from sparc_dist.runs.ensembles import members_of
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
-from sparc_dist.runs.run import open_run
+from sparc_dist.runs.results import members_of
+from sparc_dist.runs.run import open_run, open_unit
 from sparc_dist.runs.shards import write_shard
 from sparc_dist.runs.status import status
 from tests.support.command import outcome_hashes

@@ -18,9 +18,9 @@ from sparc_dist.report import write_report
 from sparc_dist.research.contrast import sparc_fusion
 from sparc_dist.research.main_table import main_table, per_class
 from sparc_dist.research.session import ExperimentSession, Options, open_run
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labeler_file import read_labeler
 from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.run import open_unit
 from sparc_dist.runs.status import status
 from tests.support.cases import golden
 from tests.support.golden_unit import golden_fusions, write_unit

@@ -17,8 +17,8 @@ from sparc_dist.cli import main
 from sparc_dist.config import load_config
 from sparc_dist.datasets import growth
 from sparc_dist.runner import run
-from sparc_dist.runs.columns import matrix
 from sparc_dist.runs.labeler_file import read_facts
+from sparc_dist.runs.storing import matrix
 
 WriteConfig = Callable[..., str]
 CLASSES = "cat,dog,sofa,car,pizza,clock,bird,boat,tree,chair"

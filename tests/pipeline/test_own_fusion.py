@@ -31,10 +31,10 @@ from sparc_dist.report import write_report
 from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.runner import run
 from sparc_dist.runs import Results, RunLayout, read_record
-from sparc_dist.runs.columns import matrix
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labeler_file import read_labeler
+from sparc_dist.runs.run import open_unit
 from sparc_dist.runs.status import status
+from sparc_dist.runs.storing import matrix
 from sparc_dist.serving import Labeler
 from tests.conftest import FEW
 from tests.support.command import contents

@@ -27,9 +27,9 @@ from sparc_dist.prompts import PromptBank
 from sparc_dist.report import write_report
 from sparc_dist.runner import run
 from sparc_dist.runs import STAGES, Results
-from sparc_dist.runs.columns import matrix
-from sparc_dist.runs.decisions_file import read_decisions
+from sparc_dist.runs.decisions import read_decisions
 from sparc_dist.runs.labeler_file import read_labeler
+from sparc_dist.runs.storing import matrix
 from tests.support.bomb import bomb
 from tests.support.cases import ap
 from tests.support.waiting import until

@@ -11,10 +11,10 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.config import load_config
-from sparc_dist.pipeline import compaction, map_phase
+from sparc_dist.pipeline import map_phase
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
-from sparc_dist.pipeline.todo import Todo
+from sparc_dist.pipeline.map_phase import Todo
 from sparc_dist.runner import run
 from sparc_dist.runs import (
     Marker,
@@ -22,7 +22,7 @@ from sparc_dist.runs import (
     Provenance,
     RunLayout,
     UnitLayout,
-    marker_tables,
+    markers,
 )
 from tests.support.command import outcome_hashes
 from tests.support.running import go
@@ -55,9 +55,9 @@ def test_several_segments_on_ray_have_the_same_bytes_as_one(
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Segments of four shards, and an executor that knows of it."""
-    for module in (map_phase, compaction, marker_tables):
+    for module in (map_phase, markers):
         monkeypatch.setattr(module, "SEGMENT", 4)
-    for module in (compaction, marker_tables):
+    for module in (map_phase, markers):
         monkeypatch.setattr(module, "LEAST", 2)
     with using(InProcess()):
         yield
@@ -105,7 +105,7 @@ def test_a_segment_is_not_compacted_before_its_damaged_shards_are_scored_again(
     unit = UnitLayout(str(tmp_path))
     for shard in range(8):
         Marker(shard, 1, 0, {}, {"scores": "old"}, BY, 0).write(unit)
-    following = compaction.Compaction(unit, MarkerSummary.of(unit, 8), np.array([1]))
+    following = map_phase.Compaction(unit, MarkerSummary.of(unit, 8), np.array([1]))
     following.finish(60)
     assert [Path(unit.marker_table(segment)).exists() for segment in (0, 1)] == [False, True]
     Marker(1, 1, 0, {}, {"scores": "new"}, BY, 0).write(unit)
@@ -125,7 +125,7 @@ def test_what_was_begun_is_known_from_the_markers(
     for shard in scored:
         Marker(shard, 1, 0, {}, {"scores": ""}, BY, 0).write(unit)
     summary = MarkerSummary.of(unit, 8)
-    following = compaction.Compaction(unit, summary, np.asarray(summary.missing))
+    following = map_phase.Compaction(unit, summary, np.asarray(summary.missing))
     following.begin(begun)
     assert not Path(unit.begun).exists()
     following.begin(begun + 1)

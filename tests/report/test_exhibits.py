@@ -19,9 +19,9 @@ from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.report.shown_images import EXPLAINED, PROMPTS
 from sparc_dist.report.thumbnails import SIDE
 from sparc_dist.runs import Results, RunLayout, read_record
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.record import discard
 from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.run import open_unit
 from sparc_dist.runs.slugs import LONGEST, image_key, slugs
 from tests.support.cases import golden
 from tests.support.golden_unit import CLASSES, IDS, golden_fusions, golden_prompts, write_unit

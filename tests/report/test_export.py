@@ -23,8 +23,8 @@ from sparc_dist.core import Scores
 from sparc_dist.datasets.images import write_images
 from sparc_dist.report.export import FORMATS, parquet
 from sparc_dist.runs import DatasetLayout, UnitLayout
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labels import wide_table
+from sparc_dist.runs.run import open_unit
 from sparc_dist.runs.shards import ClassNames, scores_table
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, SHARD, SHARDS, write_unit
 from tests.support.s3 import FaultProxy

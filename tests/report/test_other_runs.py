@@ -18,8 +18,8 @@ from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.report.other_runs import OtherRun, read_other
 from sparc_dist.runs import RunLayout
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.run import open_unit
 from tests.support.golden_unit import CLASSES, IDS, SHARD, write_unit
 from tests.support.s3 import FaultProxy, S3Server
 from tests.support.sealed import edit_json, flip_bit, write_list

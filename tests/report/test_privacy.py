@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from sparc_dist.cli import main
 from sparc_dist.images.formats import without_metadata
 from sparc_dist.report.export import FORMATS
-from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.run import open_unit
 from tests.support.pictures import encoded, picture, segment, whole, with_segment
 from tests.support.viewing import viewing
 

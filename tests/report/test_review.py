@@ -20,9 +20,9 @@ from sparc_dist.cli import main
 from sparc_dist.report.view.review import Outcome, Review
 from sparc_dist.report.view.site import Site
 from sparc_dist.runs import RunLayout
-from sparc_dist.runs.answers_file import Session
-from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.answers import Session
 from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.run import open_unit
 from tests.support.cases import golden
 from tests.support.golden_unit import CLASSES, IDS, write_unit
 from tests.support.s3 import FaultProxy

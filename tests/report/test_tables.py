@@ -5,7 +5,7 @@ from sparc_dist.report.labels import ClassLabel, ImageLabels
 from sparc_dist.report.site import site
 from sparc_dist.report.tables import to_csv
 from sparc_dist.runs import Results, RunLayout
-from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.decisions import doubts_of
 
 
 def metrics(zsclip: float, sparc: float, **changes: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from sparc_dist import storage
 from sparc_dist.runs import RunLayout
-from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.run import open_unit
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
 from tests.support.pictures import encoded, picture
 from tests.support.s3 import FaultProxy, S3Server

@@ -23,7 +23,7 @@ from sparc_dist.research import EXPERIMENTS
 from sparc_dist.research.score_view import views_with
 from sparc_dist.research.session import ExperimentSession, Options, open_run
 from sparc_dist.research.simulation import Settings, simulate
-from sparc_dist.runs import image_list, layout
+from sparc_dist.runs import layout, shards
 from sparc_dist.runs.layout import EXPERIMENT_FILES
 from tests.support.cases import ap
 from tests.support.fitting import fit_sparc
@@ -167,7 +167,7 @@ def test_plugging_in_the_runs_own_singleton_equals_sparc_on_it(
 def test_plug_in_scores_of_images_in_every_part_of_the_list_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (image_list, images, layout):
+    for module in (shards, images, layout):
         monkeypatch.setattr(module, "SEGMENT", 2)
     run, scores = tmp_path / "run", tmp_path / "scores.npz"
     assert not simulate(str(run), Settings(images=100, classes=5, shard_size=20)).failures

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparc_dist.errors import UserError
-from sparc_dist.runs.answers_file import Question, Session, read_answers
+from sparc_dist.runs.answers import Question, Session, read_answers
 
 CAT = Question('a "b", c', "s3://bucket/a,b.jpg", "cat")
 DOG = Question(CAT.image_id, CAT.uri, "dog")

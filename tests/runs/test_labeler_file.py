@@ -11,7 +11,6 @@ import pytest
 
 from sparc_dist.core import Decision, DuoOptions, Method, fit_fusions
 from sparc_dist.errors import UserError
-from sparc_dist.runs.finished_unit import open_labeler, open_unit
 from sparc_dist.runs.labeler_file import (
     FORMAT,
     FittedLabeler,
@@ -20,6 +19,7 @@ from sparc_dist.runs.labeler_file import (
     write_labeler,
 )
 from sparc_dist.runs.refit import Rule, refit
+from sparc_dist.runs.run import open_labeler, open_unit
 from tests.support.cases import golden
 from tests.support.golden_unit import CLASSES, golden_fusions, write_unit
 from tests.support.sealed import reseal

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sparc_dist import storage
-from sparc_dist.runs import Marker, MarkerSummary, Provenance, UnitLayout, marker_tables
-from sparc_dist.runs.marker_tables import begin, begin_new, compact, forget, segment_of
+from sparc_dist.runs import Marker, MarkerSummary, Provenance, UnitLayout, markers
+from sparc_dist.runs.markers import begin, begin_new, compact, forget, segment_of
 from sparc_dist.runs.removal import drop_images
 from sparc_dist.runs.shards import write_shard
 
@@ -19,8 +19,8 @@ BY = Provenance("weights", "prompts", "images", "cpu")
 @pytest.fixture
 def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UnitLayout:
     """A unit with ten scored shards; segments have four."""
-    monkeypatch.setattr(marker_tables, "SEGMENT", 4)
-    monkeypatch.setattr(marker_tables, "LEAST", 2)
+    monkeypatch.setattr(markers, "SEGMENT", 4)
+    monkeypatch.setattr(markers, "LEAST", 2)
     unit = UnitLayout(str(tmp_path))
     for shard in range(10):
         debiased = [[0.1 * shard, 1.0], [1.0, 2.0]]

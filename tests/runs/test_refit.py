@@ -18,10 +18,10 @@ from sparc_dist.core import (
 )
 from sparc_dist.errors import UserError
 from sparc_dist.runs import UnitLayout
-from sparc_dist.runs.asking import spread
-from sparc_dist.runs.decisions_file import read_decisions
-from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.answers import spread
+from sparc_dist.runs.decisions import read_decisions
 from sparc_dist.runs.refit import Rule, apply_again, refit
+from sparc_dist.runs.run import open_unit
 from tests.support.cases import golden, golden_answer
 from tests.support.final_scores import close
 from tests.support.golden_unit import BROKEN, CLASSES, IDS, write_unit
@@ -247,7 +247,7 @@ def test_images_are_spread_over_the_ranking() -> None:
 
 def test_neither_ray_nor_torch_nor_prompts_are_loaded() -> None:
     code = (
-        "import sys, sparc_dist.runs.refit, sparc_dist.runs.asking;"
+        "import sys, sparc_dist.runs.refit, sparc_dist.runs.answers;"
         "print([n for n in ('ray', 'torch', 'sparc_dist.prompts') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from sparc_dist.errors import UserError
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.runs.ensemble_file import EnsembleLabeler, read_any_labeler, write_any_labeler
-from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.run import open_unit
 from sparc_dist.serving import Labeler
 from tests.conftest import FEW
 from tests.support.openai_form import write_openai_form

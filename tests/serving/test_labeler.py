@@ -16,8 +16,8 @@ from sparc_dist.backbones.models import Backbone
 from sparc_dist.config import BackboneConfig
 from sparc_dist.errors import UserError
 from sparc_dist.images.decoding import BadImage
-from sparc_dist.runs.finished_unit import open_unit
 from sparc_dist.runs.labeler_file import FittedLabeler, ImageModel, read_labeler, write_labeler
+from sparc_dist.runs.run import open_unit
 from sparc_dist.serving import Labeler
 from sparc_dist.serving.labeler import Picture
 from tests.conftest import FEW

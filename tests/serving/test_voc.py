@@ -10,7 +10,7 @@ import pytest
 from sparc_dist.cli import main
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
-from sparc_dist.runs.finished_unit import open_unit
+from sparc_dist.runs.run import open_unit
 from sparc_dist.serving import Labeler
 from tests.support.service import service
 

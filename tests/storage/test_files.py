@@ -10,7 +10,7 @@ import pytest
 
 from sparc_dist import storage
 from sparc_dist.errors import UserError
-from sparc_dist.runs.columns import list_column, matrix
+from sparc_dist.runs.storing import list_column, matrix
 from sparc_dist.storage import StorageError
 from tests.support.limits import largest_file
 from tests.support.sealed import write_list

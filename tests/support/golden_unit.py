@@ -41,8 +41,7 @@ from sparc_dist.runs import (
     reduce_checkpoints,
     shard_groups,
 )
-from sparc_dist.runs.decisions_file import write_decisions
-from sparc_dist.runs.doubts import doubts_of
+from sparc_dist.runs.decisions import doubts_of, write_decisions
 from sparc_dist.runs.gallery_file import write_gallery
 from sparc_dist.runs.labeler_file import FittedLabeler, write_labeler
 from sparc_dist.runs.labels import long_table, wide_table

@@ -7,7 +7,7 @@ scores are left out, and URLs lose their keys.
 from collections.abc import Callable, Mapping
 
 from sparc_dist.report.export import fiftyone, hugging_face, label_studio, tables
-from sparc_dist.runs.finished_unit import FinishedUnit
+from sparc_dist.runs.run import FinishedUnit
 
 FORMATS: Mapping[str, Callable[[FinishedUnit, str], None]] = {
     "csv": tables.write_csv,

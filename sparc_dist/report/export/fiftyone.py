@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparc_dist.report.export.json_items import found, write_items
-from sparc_dist.runs.finished_unit import FinishedUnit
+from sparc_dist.runs.run import FinishedUnit
 
 #: The field of a sample that holds its classes.
 FIELD = "predictions"

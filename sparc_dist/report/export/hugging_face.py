@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from sparc_dist.report.export.parquet import write_tables
-from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
 from sparc_dist.runs.labels import float32_column
+from sparc_dist.runs.run import FinishedUnit, ShardLabels
 
 
 def write(unit: FinishedUnit, url: str) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from sparc_dist import storage
-from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
+from sparc_dist.runs.run import FinishedUnit, ShardLabels
 
 
 def write_items(url: str, items: Iterable[object], before: str = "[", after: str = "]") -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparc_dist import storage
 from sparc_dist.report.export.json_items import found, number, write_items
-from sparc_dist.runs.finished_unit import FinishedUnit, ShardLabels
+from sparc_dist.runs.run import FinishedUnit, ShardLabels
 
 #: The names of the config's two tags, to which the results of a prediction refer.
 CONTROL, IMAGE = "classes", "image"

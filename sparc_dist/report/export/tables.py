@@ -12,8 +12,8 @@ from pyarrow import csv
 from sparc_dist import storage
 from sparc_dist.report.cells import cells
 from sparc_dist.report.export.parquet import write_tables
-from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.labels import long_table, wide_table
+from sparc_dist.runs.run import FinishedUnit
 
 #: Between the classes of an image in a CSV file, as in the tables that data sets are read from.
 SEPARATOR = ";"

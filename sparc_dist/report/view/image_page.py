@@ -9,7 +9,7 @@ from sparc_dist.report.view.bar import Bar
 from sparc_dist.report.view.pages import page
 from sparc_dist.report.view.response import Response
 from sparc_dist.report.view.unit_view import UnitView
-from sparc_dist.runs.columns import matrix
+from sparc_dist.runs.storing import matrix
 
 
 def image_page(view: UnitView, shard: int, row: int, bar: Bar) -> Response:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sparc_dist import storage
 from sparc_dist.core import FUSIONS
-from sparc_dist.runs.columns import matrix
-from sparc_dist.runs.finished_unit import FinishedUnit
 from sparc_dist.runs.markers import READERS
+from sparc_dist.runs.run import FinishedUnit
+from sparc_dist.runs.storing import matrix
 
 #: What is known of n images: score, decided, probability, present; each (n,).
 Columns = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]

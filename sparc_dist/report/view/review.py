@@ -13,8 +13,7 @@ from sparc_dist import storage
 from sparc_dist.core import expected_f1
 from sparc_dist.core.debias import standardise
 from sparc_dist.report.view.unit_view import Standing, Tile, UnitView
-from sparc_dist.runs.answers_file import Question, Row, Session
-from sparc_dist.runs.asking import spread
+from sparc_dist.runs.answers import Question, Row, Session, spread
 
 #: A round asks about so many images; further rounds ask about others.
 QUESTIONS, ROUNDS = 40, 25

@@ -20,11 +20,10 @@ from sparc_dist.report.view.response import Refusal, Response, not_found, see
 from sparc_dist.report.view.review import ANSWERS, ROUNDS, Outcome, Review
 from sparc_dist.report.view.unit_view import MOST_FOUND, UnitView
 from sparc_dist.runs import RunLayout, UnitKey, error_limits, lease, read_record
-from sparc_dist.runs.answers_file import Session, read_answers
-from sparc_dist.runs.finished_unit import open_unit
-from sparc_dist.runs.outcome import read_metrics
+from sparc_dist.runs.answers import Session, read_answers
 from sparc_dist.runs.refit import Rule, refit
-from sparc_dist.runs.results import existing_units
+from sparc_dist.runs.results import existing_units, read_metrics
+from sparc_dist.runs.run import open_unit
 
 #: Images on a page of a class, and of unreadable ones.
 PAGE, ERRORS = 60, 200

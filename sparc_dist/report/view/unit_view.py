@@ -17,11 +17,11 @@ from sparc_dist.core import Decision
 from sparc_dist.report.view.ranking import Ranking, read_ranking
 from sparc_dist.report.view.response import not_found
 from sparc_dist.runs import UnitKey
-from sparc_dist.runs.decisions_file import read_decisions
-from sparc_dist.runs.finished_unit import FinishedUnit
-from sparc_dist.runs.image_list import image_shards, read_images
+from sparc_dist.runs.decisions import read_decisions
 from sparc_dist.runs.markers import READERS
 from sparc_dist.runs.refit import label_free
+from sparc_dist.runs.run import FinishedUnit
+from sparc_dist.runs.shards import image_shards, read_images
 
 #: How many classes, and how many shards' ids, are kept in memory.
 RANKINGS, SHARDS = 4, 512

@@ -1,9 +1,4 @@
-"""Answers of people as CSV files: image_id, uri, class, answer (yes, no, unsure, or empty), time.
-
-`sparc-dist ask` writes one file, to be filled by hand. Each session of `sparc-dist view` writes a
-file of its own into the folder of the unit, so that none overwrites another's; they are merged when
-they are read.
-"""
+"""Answers of people about images: files of them, and which images to ask about."""
 
 from __future__ import annotations
 
@@ -15,8 +10,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from secrets import token_hex
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparc_dist import storage
+from sparc_dist.core import Floats
 from sparc_dist.errors import UserError, quoted
+from sparc_dist.runs.run import FinishedUnit
+from sparc_dist.runs.storing import matrix
 from sparc_dist.runs.tables import Table
 
 COLUMNS = ("image_id", "uri", "class", "answer")
@@ -223,3 +224,56 @@ def parse_rows(content: bytes, url: str) -> Iterator[Row]:
             yield Row(question, row["answer"].strip(), row.get("time", "").strip(), where)
     except csv.Error as error:
         raise UserError(f"--answers {url}, line {reader.line_num}: {error}; correct it.") from None
+
+
+Indices = NDArray[np.int64]
+
+
+def questions(
+    unit: FinishedUnit, count: int, seed: int, name: str | None = None
+) -> Iterator[Question]:
+    """Yields questions about ``count`` images: about all classes, or only the one with a name.
+
+    Images are in random order, so that the first answers are a fair sample, too.
+    """
+    random = np.random.default_rng(seed)
+    finals = map(unit.unit.final, range(len(unit.sizes)))
+    sizes = [len(storage.read_table(url, ["image_id"])) for url in finals]
+    if name is None:
+        chosen = random.choice(sum(sizes), min(count, sum(sizes)), replace=False)
+    else:
+        chosen = spread(_scores(unit, unit.classes.index(name)), count, random)
+    for image_id, uri in _images(unit, sizes, chosen):
+        for asked in unit.classes if name is None else [name]:
+            yield Question(image_id, uri, asked)
+
+
+def spread(scores: Floats, count: int, random: np.random.Generator) -> Indices:
+    """Returns one random image of each of ``count`` equal parts of the ranking, in random order."""
+    order = np.argsort(scores, kind="stable")
+    count = min(count, len(order))
+    edges = np.arange(count + 1) * len(order) // max(count, 1)
+    return random.permutation(order[random.integers(edges[:-1], edges[1:])])
+
+
+def _scores(unit: FinishedUnit, index: int) -> Floats:
+    """Returns a class's scores of all images; copied, so that the others' are freed."""
+    tables = (
+        storage.read_table(unit.unit.final(shard), [unit.primary])[unit.primary]
+        for shard in range(len(unit.sizes))
+    )
+    return np.concatenate([matrix(col, len(unit.classes))[:, index].copy() for col in tables])
+
+
+def _images(unit: FinishedUnit, sizes: Sequence[int], chosen: Indices) -> Iterator[tuple[str, str]]:
+    """Yields id and uri of images, given by their place among all scored ones."""
+    starts = np.cumsum([0, *sizes])
+    found: dict[int, tuple[str, str]] = {}
+    for shard in np.unique(np.searchsorted(starts, chosen, side="right") - 1).tolist():
+        ids = storage.read_table(unit.unit.final(shard), ["image_id"])["image_id"].to_pylist()
+        uris = unit.uris(shard)
+        places = chosen[(chosen >= starts[shard]) & (chosen < starts[shard + 1])]
+        for place in places.tolist():
+            image_id = ids[place - int(starts[shard])]
+            found[place] = image_id, uris[image_id]
+    yield from (found[place] for place in chosen.tolist())
