@@ -221,7 +221,8 @@ def test_never_nan(
     elif flat == "columns":
         scores.compound[:, : prompts // 2] = scores.singleton[:, : columns // 2] = 0.25
     elif flat == "everything":
-        scores = Scores(*(np.full_like(p, 0.25) for p in vars(scores).values()))
+        parts = (scores.singleton, scores.auxiliary, scores.compound)
+        scores = Scores(*(np.full_like(part, 0.25) for part in parts))
     with np.errstate(all="raise", under="ignore"):
         duo = fitted(scores, mentioned, DuoOptions(shrinkage))
         for part in duo.final(scores):
