@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from sparc_dist import storage
 from sparc_dist.core import ShownState
 from sparc_dist.errors import UserError
-from sparc_dist.report.choice import Choice, Place, choose
-from sparc_dist.report.exhibit import ROWS, ShownImage, UnitExhibit
-from sparc_dist.report.shown_classes import ShownClasses
-from sparc_dist.report.shown_images import FoundImage, Source, find_images
-from sparc_dist.report.thumbnails import Errors, Thumbnails
+from sparc_dist.report.exhibit import ROWS, Choice, Place, ShownImage, UnitExhibit, choose
+from sparc_dist.report.pictures import Errors, Thumbnails
+from sparc_dist.report.shown import FoundImage, ShownClasses, Source, find_images
 from sparc_dist.runs import Results, UnitKey
 from sparc_dist.runs.ensemble_file import AnyLabeler
 from sparc_dist.runs.gallery_file import read_gallery

@@ -12,7 +12,7 @@ import numpy as np
 from sparc_dist import storage
 from sparc_dist.config import LABEL_UNIT
 from sparc_dist.errors import printable
-from sparc_dist.report.cells import cell
+from sparc_dist.report.tables import cell
 from sparc_dist.runs import RunLayout
 from sparc_dist.runs.run import FinishedUnit, ShardLabels
 

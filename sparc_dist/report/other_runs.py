@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from sparc_dist import storage
 from sparc_dist.pipeline.executor import get, share, submit
-from sparc_dist.report.exhibit import UnitExhibit
-from sparc_dist.report.verdicts import Verdicts, verdicts
+from sparc_dist.report.exhibit import UnitExhibit, Verdicts, verdicts
 from sparc_dist.runs import DatasetLayout, Results, UnitKey, shard_groups
 from sparc_dist.runs.labeler_file import FittedLabeler
 from sparc_dist.runs.run import FinishedUnit, open_unit

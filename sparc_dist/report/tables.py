@@ -1,15 +1,38 @@
-"""The main table, as in the paper, and one of the decisions.
-
-The main table has one row per data set and method, one column per backbone, and their ensemble.
-"""
+"""The tables of the report: mAP as in the paper, decisions; cells that no spreadsheet runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from sparc_dist.core import FUSIONS
 from sparc_dist.runs import Results
 from sparc_dist.runs.tables import Table, shown
+
+#: Excel, LibreOffice and Google Sheets calculate cells that begin so, and follow their links.
+FORMULA = r"^[=+\-@\t\r\n]"
+_FORMULA = re.compile(FORMULA)
+
+
+def cell(text: str) -> str:
+    """Returns a text that spreadsheets show as it is: an apostrophe precedes a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def cells(table: Any) -> Any:
+    """Returns an Arrow table whose names and texts spreadsheets show as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if pa.types.is_string(field.type):
+            quoted = pc.binary_join_element_wise("", column, "'")
+            column = pc.if_else(pc.match_substring_regex(column, FORMULA), quoted, column)
+        table = table.set_column(place, cell(field.name), column)
+    return table
+
 
 #: What is shown of decisions: the key in metrics.json, the title, the digits. The best F1 is that
 #: of the best threshold of each class, which only labels tell.

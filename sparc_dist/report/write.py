@@ -13,13 +13,12 @@ from sparc_dist.config import ResourcesConfig
 from sparc_dist.pipeline.executor import executor, joins_ray
 from sparc_dist.pipeline.progress import heartbeat
 from sparc_dist.prompts import PromptBank
-from sparc_dist.report.examples import example_sheet
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.report.other_runs import OtherRun, read_other
+from sparc_dist.report.pictures import Thumbnails, example_sheet
 from sparc_dist.report.site import site
 from sparc_dist.report.tables import to_csv, to_markdown
-from sparc_dist.report.thumbnails import Thumbnails
 from sparc_dist.runs import Results, RunLayout, UnitKey, read_record, report_files
 
 

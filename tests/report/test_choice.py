@@ -10,10 +10,17 @@ import pytest
 
 from sparc_dist.core import Gallery
 from sparc_dist.core.gallery import row_size
-from sparc_dist.report.choice import FEWEST_IMAGES, MOST_IMAGES, Choice, choose
-from sparc_dist.report.data import image_scripts
-from sparc_dist.report.exhibit import ROWS, PromptPart, ShownImage
+from sparc_dist.report.exhibit import (
+    FEWEST_IMAGES,
+    MOST_IMAGES,
+    ROWS,
+    Choice,
+    PromptPart,
+    ShownImage,
+    choose,
+)
 from sparc_dist.report.exhibits import Limits
+from sparc_dist.report.scripts import image_scripts
 from sparc_dist.report.site import site
 from tests.support.exhibits import results_of, unit
 

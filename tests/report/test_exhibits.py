@@ -16,8 +16,8 @@ from sparc_dist.images.decoding import BadImage, thumbnail
 from sparc_dist.report import write_report
 from sparc_dist.report.exhibit import ROWS, ClassScore, UnitExhibit
 from sparc_dist.report.exhibits import build_exhibits
-from sparc_dist.report.shown_images import EXPLAINED, PROMPTS
-from sparc_dist.report.thumbnails import SIDE
+from sparc_dist.report.pictures import SIDE
+from sparc_dist.report.shown import EXPLAINED, PROMPTS
 from sparc_dist.runs import Results, RunLayout, read_record
 from sparc_dist.runs.record import discard
 from sparc_dist.runs.refit import Rule, refit
@@ -163,7 +163,7 @@ def test_thumbnails_are_made_once_and_errors_are_told(
     (photos / f"{IDS[5]}.jpg").write_bytes(b"no image")
     root = tmp_path / "run"
     write_unit(root)
-    monkeypatch.setattr("sparc_dist.report.thumbnails.read_image", redirected(photos))
+    monkeypatch.setattr("sparc_dist.report.pictures.read_image", redirected(photos))
     unit = exhibits(root)[KEY]
     assert unit.slug == "voc-tiny"
     for image in unit.images.values():

@@ -13,10 +13,10 @@ from sparc_dist import storage
 from sparc_dist.pipeline.executor import using
 from sparc_dist.pipeline.in_process import InProcess
 from sparc_dist.report import read_results
-from sparc_dist.report.comparison import compare_script
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.exhibits import build_exhibits
 from sparc_dist.report.other_runs import OtherRun, read_other
+from sparc_dist.report.scripts import compare_script
 from sparc_dist.runs import RunLayout
 from sparc_dist.runs.refit import Rule, refit
 from sparc_dist.runs.run import open_unit
@@ -33,8 +33,8 @@ def now(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[UnitExhibit
     root = tmp_path_factory.mktemp("now")
     write_unit(root, "duo")
     with using(InProcess()), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparc_dist.report.choice.MOST_IMAGES", 120)
-        patch.setattr("sparc_dist.report.choice.FEWEST_IMAGES", 120)
+        patch.setattr("sparc_dist.report.exhibit.MOST_IMAGES", 120)
+        patch.setattr("sparc_dist.report.exhibit.FEWEST_IMAGES", 120)
         return str(root), list(build_exhibits(read_results(str(root)), 600).values())
 
 

@@ -15,9 +15,9 @@ import pytest
 from sparc_dist import storage
 from sparc_dist.report import write_report
 from sparc_dist.report.charts import Axis
-from sparc_dist.report.data import PART, part_of, script
 from sparc_dist.report.exhibit import UnitExhibit
 from sparc_dist.report.other_runs import OtherRun
+from sparc_dist.report.scripts import PART, part_of, script
 from sparc_dist.report.site import site
 from sparc_dist.runs import Results, RunLayout
 from sparc_dist.runs.record import discard, read_record

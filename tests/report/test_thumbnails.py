@@ -18,8 +18,8 @@ from sparc_dist.images.reading import decode_shard
 from sparc_dist.pipeline import executor as executors
 from sparc_dist.pipeline.executor import Needs, executor, kept, using
 from sparc_dist.pipeline.in_process import InProcess
-from sparc_dist.report import thumbnails as module
-from sparc_dist.report.thumbnails import GROUP, Thumbnails
+from sparc_dist.report import pictures as module
+from sparc_dist.report.pictures import GROUP, Thumbnails
 from sparc_dist.runs import RunLayout
 
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from sparc_dist import storage
-from sparc_dist.report.cells import cells
 from sparc_dist.report.export.parquet import write_tables
+from sparc_dist.report.tables import cells
 from sparc_dist.runs.labels import long_table, wide_table
 from sparc_dist.runs.run import FinishedUnit
 

@@ -19,8 +19,7 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 
 from sparc_dist.errors import UserError, explain
-from sparc_dist.report.view.bar import Bar
-from sparc_dist.report.view.pages import page
+from sparc_dist.report.view.pages import Bar, page
 from sparc_dist.report.view.response import Refusal, Response
 from sparc_dist.report.view.site import Site
 

@@ -12,11 +12,17 @@ from sparc_dist import storage
 from sparc_dist.core import expected_f1
 from sparc_dist.errors import UserError
 from sparc_dist.report.labels import update_labels
-from sparc_dist.report.view import files, pictures
-from sparc_dist.report.view.bar import Bar, ReportPages
-from sparc_dist.report.view.image_page import image_page
-from sparc_dist.report.view.pages import page, part
-from sparc_dist.report.view.response import Refusal, Response, not_found, see
+from sparc_dist.report.view.pages import Bar, ReportPages, image_page, page, part
+from sparc_dist.report.view.response import (
+    Refusal,
+    Response,
+    not_found,
+    original,
+    own_file,
+    report_file,
+    see,
+    small,
+)
 from sparc_dist.report.view.review import ANSWERS, ROUNDS, Outcome, Review
 from sparc_dist.report.view.unit_view import MOST_FOUND, UnitView
 from sparc_dist.runs import RunLayout, UnitKey, error_limits, lease, read_record
@@ -58,11 +64,11 @@ class Site:
             case ["report"]:
                 return see("/report/index.html")
             case ["report", *path]:
-                return files.report_file(self.layout.report, path, lambda: self._bar_of(path))
+                return report_file(self.layout.report, path, lambda: self._bar_of(path))
             case ["favicon.ico"]:  # pages that name no icon make browsers ask for this one
-                return files.own_file("icon.svg")
+                return own_file("icon.svg")
             case ["static", name]:
-                return files.own_file(name)
+                return own_file(name)
             case ["search"]:
                 return self._search(query.get("id", ""))
             case ["class", dataset, backbone, index]:
@@ -200,7 +206,7 @@ class Site:
         if kind == "image":
             here = f"/image/{view.path}/{shard}/{row}"
             return image_page(view, shard, row, self.report.bar(here, view))
-        return (pictures.original if kind == "original" else pictures.small)(images.uris[row])
+        return (original if kind == "original" else small)(images.uris[row])
 
     def _review(self, view: UnitView, index: int, number: int) -> Response:
         session = self.session(view)
