@@ -26,7 +26,7 @@ _Float = TypeVar("_Float", bound=np.floating[Any])
 Totals = tuple[NDArray[np.floating], NDArray[np.floating]]
 #: The stage and the type of state of each pass.
 Passes = tuple[tuple[str, type[State]], ...]
-#: What a labeler stores of a fusion, by name.
+#: What a labeler stores of a fusion, by name: as tensors, and as JSON.
 Arrays = dict[str, NDArray[Any]]
 Facts = dict[str, Any]
 #: For a fusion whose final scores need those of no other.

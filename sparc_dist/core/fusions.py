@@ -284,7 +284,7 @@ class Fusions:
         }
 
     @classmethod
-    def restored(cls, facts: Facts, arrays: Arrays, mentions: Mentions) -> Fusions:
+    def restored(cls, facts: Mapping[str, Any], arrays: Arrays, mentions: Mentions) -> Fusions:
         """Returns the fusions of a labeler's JSON and arrays."""
         method = Method.from_json(facts)
         given = Given(method, mentions, len(facts["classes"]))
