@@ -109,9 +109,12 @@ def _dataset(places: list[str], classes: list[str]) -> dict[str, Any]:
     """Returns the data set of new images; the ending of their name says of which kind it is."""
     from sparc_dist.config import DATASET_KINDS
 
-    if len(places) > 1:
-        return {"name": "images", "kind": "folder", "images": places, "classes": classes}
-    ending = places[0].lower()
+    ending = places[0].lower() if len(places) == 1 else ""
     kinds = (name for name, kind in DATASET_KINDS.items() if ending.endswith(kind.endings))
-    kind = next(kinds, "folder")
-    return {"name": "images", "kind": kind, "images": places[0], "classes": classes}
+    images = places[0] if len(places) == 1 else places
+    return {
+        "name": "images",
+        "kind": next(kinds, "folder"),
+        "images": images,
+        "classes": classes,
+    }

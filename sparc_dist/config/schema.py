@@ -160,7 +160,7 @@ class DatasetConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_preset(cls, raw: Any) -> Any:
+    def _fill_in_defaults(cls, raw: Any) -> Any:
         """Fills in the defaults of the kind."""
         if not isinstance(raw, dict):
             return raw

@@ -101,11 +101,10 @@ class Manifest:
         """Yields the batches of the table with the needed columns, read lazily."""
         if not self._url.endswith((".parquet", ".csv")):
             raise UserError(f"{self._url} is neither .parquet nor .csv; use one of the two.")
+        read = self._parquet if self._url.endswith(".parquet") else self._csv
         try:
             with storage.open_file(self._url) as file:
-                for batch in (
-                    self._parquet(file) if self._url.endswith(".parquet") else self._csv(file)
-                ):
+                for batch in read(file):
                     batch.validate(full=True)  # Parquet strings may not be valid UTF-8
                     yield pa.Table.from_batches([batch])
         except FileNotFoundError:
