@@ -326,7 +326,7 @@ def labeler_of(facts: Mapping[str, Any], arrays: Arrays) -> FittedLabeler:
     mentions = mentions_of(mentioned, len(classes) + len(background))
     prefix = "texts."
     return FittedLabeler(
-        Fusions.restored(dict(facts), arrays, mentions),
+        Fusions.restored(facts, arrays, mentions),
         decisions_of(facts, arrays),
         facts["primary"],
         pa.table(prompts),
