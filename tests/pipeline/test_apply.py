@@ -31,7 +31,7 @@ def metrics(out: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("executor", ["light", "cluster"])
+@pytest.mark.parametrize("executor", ["light", pytest.param("cluster", marks=pytest.mark.ray)])
 def test_the_images_of_the_fit_get_the_same_bytes(
     original: Path, tmp_path: Path, executor: str, request: pytest.FixtureRequest
 ) -> None:

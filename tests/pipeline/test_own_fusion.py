@@ -255,7 +255,7 @@ def test_ray_gives_the_same_bytes(made: Path, original: Path, tmp_path: Path) ->
     assert "<td>Nearby</td>" in (tmp_path / "run" / "report" / "index.html").read_text()
 
 
-@pytest.mark.parametrize("executor", ["light", "cluster"])
+@pytest.mark.parametrize("executor", ["light", pytest.param("cluster", marks=pytest.mark.ray)])
 def test_it_is_applied_to_images(
     made: Path, original: Path, tmp_path: Path, executor: str, request: pytest.FixtureRequest
 ) -> None:

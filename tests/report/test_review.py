@@ -205,7 +205,7 @@ def given(place: str) -> dict[tuple[str, str], str]:
     return {key: row.answer for key, row in Session(folder).read().items() if row.answer}
 
 
-@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.s3)])
 def test_two_viewers_at_a_time_lose_no_answer(
     run: Path, remote: bool, request: pytest.FixtureRequest
 ) -> None:

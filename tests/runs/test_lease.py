@@ -124,7 +124,7 @@ def processes(count: int) -> Iterator[list[Process]]:
                 each.end()
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.s3)])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where nothing is, on disk or in a store that keeps conditions."""
     if request.param == "s3":

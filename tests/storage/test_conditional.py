@@ -19,7 +19,10 @@ WRITERS = 8
 LATE = Faults(drop=0.2, reset=0.1, error_500=0.2, seed=3)
 
 
-@pytest.fixture(params=["disk", "s3", "rclone"])
+S3 = [pytest.param(name, marks=pytest.mark.s3) for name in ("s3", "rclone")]
+
+
+@pytest.fixture(params=["disk", *S3])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A file that does not exist, in a folder that does not exist."""
     name = f"{uuid4().hex}/deep/file.json"
@@ -34,7 +37,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{root[request.param]}/{name}"
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", S3[0]])
 def strict(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """As ``url``, where conditions are kept."""
     if request.param == "s3":
