@@ -1,4 +1,4 @@
-"""The pages of the report as files: which there are, and how templates are filled in."""
+"""The pages of the report as files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from sparc_dist.core import FUSIONS, PLAIN
 from sparc_dist.report import charts
@@ -15,51 +15,8 @@ from sparc_dist.report.exhibit import ROWS, ClassExhibit, UnitExhibit
 from sparc_dist.report.other_runs import OtherRun
 from sparc_dist.report.scripts import compare_script, image_scripts, parts_of
 from sparc_dist.report.tables import DECISIONS
+from sparc_dist.report.templating import environment
 from sparc_dist.runs import Results, UnitKey
-from sparc_dist.runs.tables import shown
-
-#: Where the prevalence of a class comes from.
-STATUSES = {
-    "clear": "its prevalence follows from the scores",
-    "common": "it seems common, so its prevalence is hard to tell from the scores",
-    "unclear": "the scores do not show its prevalence",
-    "prior": "too few images or classes: the same prevalence is assumed for every class",
-    "given": "its prevalence was given",
-    "labelled": "its prevalence follows from answers about images",
-    "constant": "every image scores the same, so the decisions mean nothing",
-}
-NAME = 60  # letters of a name where there is room for no more
-
-
-def environment(*packages: str) -> Environment:
-    """Returns the templates of packages; where two have the same name, the first is taken.
-
-    Every value is escaped, because names and ids come from anywhere.
-    """
-    pages = Environment(
-        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    pages.globals["STATUSES"] = STATUSES
-    pages.filters.update(number=_number, percent=_percent, short=_short)
-    return pages
-
-
-def _number(value: float | None, digits: int = 1) -> str:
-    """Returns a number rounded for people; a dash for None and NaN."""
-    return shown(None if value != value else value, digits)
-
-
-def _percent(share: float | None) -> str:
-    return _number(None if share is None else 100 * share)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= NAME else name[: NAME - 1] + "…"
-
 
 #: The title of each row of images, and what the images have in common.
 ROW_TITLES = {

@@ -59,7 +59,7 @@ def test_a_small_ray_is_started_quietly_where_there_is_none() -> None:
 
 def test_only_workers_with_models_need_torch() -> None:
     """The driver and others start in a third of the time, with a third of the memory, without."""
-    steps = ("decode", "write", "prepare", "reduce_phase", "scheduling")
+    steps = ("steps", "prepare", "reduce_phase", "scheduling")
     imports = "; ".join(f"import sparc_dist.pipeline.{step}" for step in steps)
     program = f"import sys; {imports}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

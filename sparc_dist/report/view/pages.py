@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment
 
 from sparc_dist import storage
-from sparc_dist.report.site import environment
+from sparc_dist.report.templating import environment
 from sparc_dist.report.view.response import Response
 from sparc_dist.report.view.unit_view import UnitView
 from sparc_dist.runs import RunLayout, UnitKey, report_files
