@@ -49,7 +49,7 @@ import sys
 import torch
 from PIL import Image
 
-from sparc_dist.backbones.tiny import model as tiny
+from sparc_dist.backbones import tiny
 
 tiny.register()
 model = tiny.load_tiny_model().eval()
