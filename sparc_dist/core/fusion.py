@@ -88,7 +88,7 @@ class Fusion(ABC):
 
         What all shards share is prepared once. None: it has nothing to gather.
         """
-        raise NotImplementedError(f"{cls.name} has passes and does not gather")
+        raise TypeError(f"{cls.name} has passes and does not gather")
 
     @classmethod
     def fit(cls, given: Given) -> Self:
